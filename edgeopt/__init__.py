@@ -1,0 +1,1 @@
+"""edgeopt: export a whole training step as one ordinary ONNX graph."""

@@ -1,0 +1,86 @@
+"""Everything the SDK raises on purpose.
+
+::
+
+    EdgeoptError                         (edgeopt_runtime.errors; codes are shared by every language)
+    └── ExportError                      the training step could not be made
+        ├── TracingError                 an array program used something that cannot become ONNX
+        ├── UnsupportedOperatorError     operators without a gradient rule, all of them at once
+        ├── UnsupportedModelError        torch could not export the module, or the module does what no graph can
+        ├── ParameterPatternError        a `trainable` pattern matches no parameter
+        ├── SignatureError               names, shapes or dtypes of inputs, outputs or targets do not fit together
+        └── GradientCheckError           a gradient differs from its finite difference
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edgeopt_runtime.errors import EdgeoptError
+
+__all__ = [
+    "EdgeoptError",
+    "ExportError",
+    "GradientCheckError",
+    "ParameterPatternError",
+    "SignatureError",
+    "TracingError",
+    "UnsupportedModelError",
+    "UnsupportedOperatorError",
+]
+
+
+class ExportError(EdgeoptError):
+    """The training step could not be made from this model and these settings."""
+
+    code = "E200"
+
+
+class TracingError(ExportError):
+    """An array program asked for something that has no ONNX equivalent."""
+
+    code = "E201"
+
+
+class UnsupportedOperatorError(ExportError):
+    """Operators on the path from the loss to a trainable parameter have no gradient rule.
+
+    Args:
+        problems: One line for each operator: its type, the node names, the reason and, where there is one, the
+            alternative.
+    """
+
+    code = "E202"
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        listing = "\n".join(f"  - {problem}" for problem in self.problems)
+        super().__init__(
+            f"{len(self.problems)} operator(s) between the loss and a trainable parameter cannot be differentiated:\n"
+            f"{listing}\n"
+            "Freeze the parameters in front of them with `trainable=...`, or rewrite that part of the model."
+        )
+
+
+class UnsupportedModelError(ExportError):
+    """The module cannot be turned into a graph; the message carries the exporter's own words."""
+
+    code = "E203"
+
+
+class ParameterPatternError(ExportError):
+    """A pattern given to `trainable` matches no parameter of the model."""
+
+    code = "E204"
+
+
+class SignatureError(ExportError):
+    """Inputs, outputs and targets do not fit together."""
+
+    code = "E205"
+
+
+class GradientCheckError(ExportError):
+    """An exported gradient differs from its central difference."""
+
+    code = "E206"

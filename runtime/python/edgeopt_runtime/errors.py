@@ -1,0 +1,7 @@
+"""placeholder tree, replaced in the first hour."""
+
+
+class EdgeoptError(Exception):
+    """Root."""
+
+    code = "E000"
