@@ -1,0 +1,6 @@
+"""Reverse-mode differentiation of ONNX graphs: ONNX in, ONNX out."""
+
+from edgeopt.autodiff.engine import backward
+from edgeopt.autodiff.registry import REFUSED, RULES, ZERO_DERIVATIVE, refuse, rule, zero_derivative
+
+__all__ = ["REFUSED", "RULES", "ZERO_DERIVATIVE", "backward", "refuse", "rule", "zero_derivative"]

@@ -1,0 +1,118 @@
+"""Reverse mode: walk a graph backwards and add the nodes that compute gradients to it.
+
+Everything common to all operators is here: which nodes matter, broadcasting, accumulation, and what cannot be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx_ir as ir
+
+from edgeopt.autodiff import rules as _rules  # noqa: F401  # fills the tables
+from edgeopt.autodiff.arrays import sum_like
+from edgeopt.autodiff.registry import RULES, ZERO_DERIVATIVE, site_problem
+from edgeopt.autodiff.site import Site
+from edgeopt.errors import TracingError, UnsupportedOperatorError
+from edgeopt.tracing import Array, Tracer
+
+__all__ = ["backward"]
+
+
+def backward(tracer: Tracer, seeds: Mapping[ir.Value, Array], wrt: Sequence[ir.Value]) -> list[Array | None]:
+    """Add to the graph the vector-Jacobian product of some of its tensors with respect to others.
+
+    Args:
+        tracer: Records into the graph that holds the forward computation.
+        seeds: Cotangents of output tensors; for the gradient of a scalar loss, `{loss: one}`.
+        wrt: Tensors to differentiate with respect to.
+
+    Returns:
+        One cotangent for each tensor of `wrt`, of its dtype and shape; None where nothing depends on it.
+
+    Raises:
+        UnsupportedOperatorError: Operators on the way have no rule; it lists all of them.
+    """
+    nodes = list(tracer.graph)
+    active = _dependent_values(nodes, wrt)
+    path = _nodes_on_path(nodes, seeds, active)
+    sites = [Site(tracer, node, tuple(value in active for value in node.inputs)) for node in path]
+    _refuse_unsupported(sites)
+
+    cotangents: dict[ir.Value, list[Array]] = {value: [seed] for value, seed in seeds.items()}
+    with tracer.scope("backward"):
+        for site in reversed(sites):
+            arriving = [_accumulate(tracer, cotangents.get(value, [])) for value in site.node.outputs]
+            if any(cotangent is not None for cotangent in arriving):
+                _propagate(site, arriving, cotangents)
+        return [_accumulate(tracer, cotangents.get(value, [])) for value in wrt]
+
+
+def _carries_gradient(value: ir.Value) -> bool:
+    return value.dtype is not None and value.dtype.is_floating_point()
+
+
+def _stops(node: ir.Node) -> bool:
+    return node.op_type in ZERO_DERIVATIVE or "edgeopt.stop_gradient" in node.metadata_props
+
+
+def _dependent_values(nodes: Sequence[ir.Node], wrt: Sequence[ir.Value]) -> set[ir.Value]:
+    """The float tensors that change when `wrt` does."""
+    dependent = set(wrt)
+    for node in nodes:
+        if not _stops(node) and any(value in dependent for value in node.inputs):
+            dependent.update(value for value in node.outputs if _carries_gradient(value))
+    return dependent
+
+
+def _nodes_on_path(
+    nodes: Sequence[ir.Node], seeds: Mapping[ir.Value, Array], active: set[ir.Value]
+) -> list[ir.Node]:
+    """The nodes between `wrt` and the seeded outputs, in graph order."""
+    reached = set(seeds)
+    path = []
+    for node in reversed(nodes):
+        if _stops(node) or not any(value in reached and value in active for value in node.outputs):
+            continue
+        if any(value in active for value in node.inputs):
+            path.append(node)
+            reached.update(value for value in node.inputs if value in active)
+    return path[::-1]
+
+
+def _refuse_unsupported(sites: Sequence[Site]) -> None:
+    by_operator: dict[tuple[str, str], list[str]] = {}
+    for site in sites:
+        problem = site_problem(site)
+        if problem is not None:
+            operator = f"{site.node.domain}::{site.node.op_type}" if site.node.domain else site.node.op_type
+            by_operator.setdefault((operator, problem), []).append(repr(site.node.name))
+    if by_operator:
+        raise UnsupportedOperatorError(
+            [f"{operator} (nodes {', '.join(names)}): {why}" for (operator, why), names in by_operator.items()]
+        )
+
+
+def _accumulate(tracer: Tracer, contributions: list[Array]) -> Array | None:
+    if not contributions:
+        return None
+    if len(contributions) > 1:
+        # One variadic node reads each contribution once, where a chain of Adds would re-read the partial sums.
+        shape = contributions[0].shape
+        contributions[:] = [tracer.emit("Sum" if len(contributions) > 2 else "Add", *contributions).with_shape(shape)]
+    return contributions[0]
+
+
+def _propagate(site: Site, arriving: list[Array | None], cotangents: dict[ir.Value, list[Array]]) -> None:
+    entry = RULES[site.node.op_type]
+    result = entry.apply(site, *arriving)
+    leaving = [result] if result is None or isinstance(result, Array) else list(result)
+    for position, cotangent in enumerate(leaving):
+        if cotangent is None or not site.needs[position]:
+            continue
+        operand = site.input(position)
+        if entry.broadcasts:
+            cotangent = sum_like(cotangent, operand, site.y.shape)
+        if cotangent.dtype != operand.dtype or cotangent.ndim != operand.ndim:
+            raise TracingError(f"The gradient rule of {site} returns {cotangent} for its input {operand}.")
+        cotangents.setdefault(operand.value, []).append(cotangent)

@@ -1,0 +1,74 @@
+"""The tables of reverse mode: which operator has a rule, which has derivative zero, which is refused and why.
+
+A rule maps the cotangents of a node's outputs to the cotangents of its inputs::
+
+    @rule("Tanh")
+    def tanh(n, g):
+        return g * (1 - n.y * n.y)
+
+It receives the node as a `Site` and one cotangent for each output (None where nothing flows back), and returns one
+cotangent for each input, in order, None for an input that has none; trailing ones may be left out, and a single one
+needs no tuple. The engine takes care of the rest: broadcasting (for operators registered with `broadcasts=True`, where
+a rule returns cotangents of the output's shape), accumulation, inputs that need no gradient, and types.
+
+Rules emit only operators that have rules themselves, so that gradients can be differentiated again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from edgeopt.autodiff.site import Site
+from edgeopt.tracing import Array
+
+__all__ = ["REFUSED", "RULES", "ZERO_DERIVATIVE", "Rule", "refuse", "rule", "zero_derivative"]
+
+Cotangents: TypeAlias = "Array | None | Sequence[Array | None]"
+
+
+class Rule(NamedTuple):
+    """How cotangents pass one operator."""
+
+    apply: Callable[..., Cotangents]
+    broadcasts: bool
+    domain: str = ""
+
+
+RULES: dict[str, Rule] = {}
+ZERO_DERIVATIVE: dict[str, str] = {}
+REFUSED: dict[str, str] = {}
+
+
+def rule(*op_types: str, broadcasts: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the decorated function as the rule of these operators.
+
+    Args:
+        op_types: Operators of the standard domain.
+        broadcasts: The operator broadcasts its inputs, and the rule's cotangents have the output's shape.
+    """
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        for op_type in op_types:
+            RULES[op_type] = Rule(function, broadcasts)
+        return function
+
+    return register
+
+
+def zero_derivative(reason: str, *op_types: str) -> None:
+    """Register operators through which no gradient flows by their nature."""
+    ZERO_DERIVATIVE.update(dict.fromkeys(op_types, reason))
+
+
+def refuse(reason: str, *op_types: str) -> None:
+    """Register operators that are not differentiated, with the reason the user will read."""
+    REFUSED.update(dict.fromkeys(op_types, reason))
+
+
+def site_problem(site: Site) -> str | None:
+    """Why a node cannot be differentiated, None if it can."""
+    op_type = site.node.op_type
+    if op_type in RULES:
+        return None
+    return REFUSED.get(op_type, "no gradient rule is known for it")

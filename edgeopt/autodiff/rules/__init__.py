@@ -1,0 +1,27 @@
+"""The gradient rules, one file a kind. Importing this package fills the tables in `edgeopt.autodiff.registry`."""
+
+from edgeopt.autodiff.rules import (
+    convolution,
+    elementwise,
+    indexing,
+    linear_algebra,
+    normalisation,
+    pooling,
+    random,
+    reduction,
+    shape,
+    zero,
+)
+
+__all__ = [
+    "convolution",
+    "elementwise",
+    "indexing",
+    "linear_algebra",
+    "normalisation",
+    "pooling",
+    "random",
+    "reduction",
+    "shape",
+    "zero",
+]

@@ -1,0 +1,82 @@
+"""Normalisations."""
+
+from __future__ import annotations
+
+from edgeopt import tracing as xp
+from edgeopt.autodiff.arrays import reshape_like
+from edgeopt.autodiff.registry import rule
+from edgeopt.autodiff.site import Site
+from edgeopt.tracing import Array, op
+
+
+def batch_statistics(x: Array, epsilon: float) -> tuple[Array, Array, Array]:
+    """Mean, centred input and inverse deviation of each channel (axis 1), kept as (1, C, 1, …)."""
+    axes = [0, *range(2, x.ndim)]
+    mean = op.ReduceMean(x, axes, keepdims=1)
+    centred = x - mean
+    variance = op.ReduceMean(centred * centred, axes, keepdims=1)
+    return mean, centred, 1.0 / xp.sqrt(variance + epsilon)
+
+
+def per_channel(vector: Array, x: Array) -> Array:
+    """A (C,) vector as (C, 1, …), to meet x of shape (N, C, …)."""
+    return op.Unsqueeze(vector, list(range(1, x.ndim - 1))) if x.ndim > 2 else vector  # type: ignore[no-any-return]
+
+
+@rule("BatchNormalization")
+def batch_normalization(n: Site, g: Array, *_statistics: Array | None) -> list[Array | None]:
+    """With the batch's own statistics in training mode, with the running ones (constants) otherwise."""
+    x, scale = n.x, n.input(1)
+    axes = [0, *range(2, x.ndim)]
+    epsilon = n.attr("epsilon", 1e-5)
+    gain = per_channel(scale, x)
+    if not n.attr("training_mode", 0):
+        mean, variance = per_channel(n.input(3), x), per_channel(n.input(4), x)
+        inverse = 1.0 / xp.sqrt(variance + epsilon)
+        to_x = g * (gain * inverse) if n.needs[0] else None
+        to_scale = reshape_like(op.ReduceSum(g * ((x - mean) * inverse), axes, keepdims=0), scale)
+        to_bias = op.ReduceSum(g, axes, keepdims=0)
+        to_mean = to_variance = None
+        if n.needs[3]:
+            to_mean = -(to_bias * scale) * reshape_like(inverse, scale)
+        if n.needs[4]:
+            to_variance = -0.5 * to_scale * scale * reshape_like(inverse * inverse, scale)
+        return [to_x, to_scale, to_bias, to_mean, to_variance]
+    _, centred, inverse = batch_statistics(x, epsilon)
+    sum_g = op.ReduceSum(g, axes, keepdims=1)
+    sum_gx = op.ReduceSum(g * centred, axes, keepdims=1)
+    to_x = None
+    if n.needs[0]:
+        # dx = γ/σ (g - mean(g) - x̂ mean(g x̂)); the channel factors are multiplied before they meet the large tensors.
+        count = xp.astype(op.Size(x), x.dtype) / xp.astype(op.Size(scale), x.dtype)
+        slope = sum_gx * (inverse * inverse) / count
+        to_x = (g - (centred * slope + sum_g / count)) * (gain * inverse)
+    to_scale = reshape_like(sum_gx * inverse, scale)
+    return [to_x, to_scale, reshape_like(sum_g, scale), None, None]
+
+
+@rule("LayerNormalization")
+def layer_normalization(n: Site, g: Array, *_statistics: Array | None) -> list[Array | None]:
+    """Over the axes from `axis` on; mean and deviation are computed again, which is cheaper than keeping them."""
+    x, scale = n.x, n.input(1)
+    first = n.attr("axis", -1) % x.ndim
+    axes = list(range(first, x.ndim))
+    leading = list(range(first))
+    mean = op.ReduceMean(x, axes, keepdims=1)
+    centred = x - mean
+    variance = op.ReduceMean(centred * centred, axes, keepdims=1)
+    inverse = 1.0 / xp.sqrt(variance + n.attr("epsilon", 1e-5))
+    normed = centred * inverse
+    to_x = to_scale = to_bias = None
+    if n.needs[0]:
+        h = g * scale
+        mean_h = op.ReduceMean(h, axes, keepdims=1)
+        mean_hx = op.ReduceMean(h * normed, axes, keepdims=1)
+        to_x = (h - mean_h - normed * mean_hx) * inverse
+    if n.needs[1]:
+        to_scale = reshape_like(op.ReduceSum(g * normed, leading, keepdims=0), scale)
+    if n.has(2) and n.needs[2]:
+        to_bias = reshape_like(op.ReduceSum(g, leading, keepdims=0), n.input(2))
+    return [to_x, to_scale, to_bias]
+
+

@@ -1,0 +1,96 @@
+"""Reductions: the cotangent goes back over the axes that were summed away."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgeopt import tracing as xp
+from edgeopt.autodiff.arrays import expand_like
+from edgeopt.autodiff.registry import rule
+from edgeopt.autodiff.rules.elementwise import indicator
+from edgeopt.autodiff.site import Site
+from edgeopt.tracing import Array, op
+
+
+def _with_kept_axes(n: Site, array: Array) -> Array:
+    """An array of the output's shape with the reduced axes back as dimensions of size one."""
+    if n.attr("keepdims", 1) or n.x.ndim == array.ndim:
+        return array
+    axes = n.input(1) if n.has(1) else np.arange(n.x.ndim, dtype=np.int64)
+    return op.Unsqueeze(array, axes)  # type: ignore[no-any-return]
+
+
+def _reduces_nothing(n: Site) -> bool:
+    return not n.has(1) and bool(n.attr("noop_with_empty_axes", 0))
+
+
+@rule("ReduceSum")
+def reduce_sum(n: Site, g: Array) -> Array:
+    """Every element counts once."""
+    return g if _reduces_nothing(n) else expand_like(_with_kept_axes(n, g), n.x)
+
+
+@rule("ReduceMean")
+def reduce_mean(n: Site, g: Array) -> Array:
+    """Every element counts 1/n of the elements reduced."""
+    if _reduces_nothing(n):
+        return g
+    share = _with_kept_axes(n, g) * _fraction(n)
+    return expand_like(share, n.x)
+
+
+def _fraction(n: Site) -> Array | np.generic:
+    """Outputs divided by inputs, the weight of one element in a mean."""
+    axes = n.constant(1) if n.has(1) else np.arange(n.x.ndim)
+    if axes is not None:
+        dims = [n.x.shape[int(axis)] for axis in np.atleast_1d(axes)]
+        if all(isinstance(dim, int) for dim in dims):
+            return n.x.dtype.type(1.0 / np.prod([float(dim) for dim in dims if isinstance(dim, int)]))
+    count_out, count_in = op.Size(n.y), op.Size(n.x)
+    return xp.astype(count_out, n.x.dtype) / xp.astype(count_in, n.x.dtype)  # type: ignore[no-any-return]
+
+
+@rule("ReduceSumSquare")
+def reduce_sum_square(n: Site, g: Array) -> Array:
+    """2 x."""
+    return 2.0 * n.x * (g if _reduces_nothing(n) else _with_kept_axes(n, g))
+
+
+@rule("ReduceL2")
+def reduce_l2(n: Site, g: Array) -> Array:
+    """x / ‖x‖, and 0 where the norm is 0, as in PyTorch."""
+    norm = _with_kept_axes(n, n.y)
+    zero = indicator(norm == xp.zeros_like(norm), norm)
+    return n.x * (_with_kept_axes(n, g) * (1.0 - zero) / (norm + zero))
+
+
+@rule("ReduceLogSumExp")
+def reduce_log_sum_exp(n: Site, g: Array) -> Array:
+    """The softmax over the reduced axes."""
+    return xp.exp(n.x - _with_kept_axes(n, n.y)) * _with_kept_axes(n, g)  # type: ignore[no-any-return]
+
+
+@rule("ReduceMax", "ReduceMin")
+def reduce_extremum(n: Site, g: Array) -> Array:
+    """The extreme elements share the gradient equally, as in torch.amax."""
+    if _reduces_nothing(n):
+        return g
+    extreme = indicator(n.x == _with_kept_axes(n, n.y), g)
+    axes = n.input(1) if n.has(1) else None
+    count = op.ReduceSum(extreme, axes, keepdims=1)
+    return extreme * (_with_kept_axes(n, g) / count)
+
+
+@rule("Softmax")
+def softmax(n: Site, g: Array) -> Array:
+    """y (g - Σ g y)."""
+    weighted = g * n.y
+    return weighted - n.y * op.ReduceSum(weighted, [n.attr("axis", -1)], keepdims=1)
+
+
+@rule("LogSoftmax")
+def log_softmax(n: Site, g: Array) -> Array:
+    """g - exp(y) Σ g."""
+    return g - xp.exp(n.y) * op.ReduceSum(g, [n.attr("axis", -1)], keepdims=1)  # type: ignore[no-any-return]
+
+

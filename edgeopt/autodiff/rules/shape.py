@@ -1,0 +1,108 @@
+"""Operators that move elements and compute nothing: their adjoint moves them back."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgeopt import tracing as xp
+from edgeopt.autodiff.arrays import reshape_like, shape_of, sum_like
+from edgeopt.autodiff.registry import rule
+from edgeopt.autodiff.site import Site
+from edgeopt.tracing import Array, op
+
+
+@rule("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+def reshape(n: Site, g: Array) -> Array:
+    """Back to the shape it had."""
+    return reshape_like(g, n.x)
+
+
+@rule("Transpose")
+def transpose(n: Site, g: Array) -> Array:
+    """The inverse permutation."""
+    order = n.attr("perm", tuple(reversed(range(n.x.ndim))))
+    return op.Transpose(g, perm=[int(axis) for axis in np.argsort(order)])  # type: ignore[no-any-return]
+
+
+@rule("Expand")
+def expand(n: Site, g: Array) -> Array:
+    """The sum over the copies."""
+    return sum_like(g, n.x, n.y.shape)
+
+
+@rule("Concat")
+def concat(n: Site, g: Array) -> list[Array]:
+    """Each input gets its slice."""
+    axis = n.attr("axis")
+    sizes = [array.shape[axis] for array in n.inputs if array is not None]
+    lengths: object
+    if all(isinstance(size, int) for size in sizes):
+        lengths = np.asarray(sizes, np.int64)
+    else:
+        position = axis % n.y.ndim
+        lengths = op.Concat(*(op.Shape(x, start=position, end=position + 1) for x in n.inputs), axis=0)
+    pieces = op.Split(g, lengths, axis=axis, outputs=len(n.inputs))
+    return [piece.with_shape(n.input(i).shape) for i, piece in enumerate(pieces)]
+
+
+@rule("Split")
+def split(n: Site, *cotangents: Array | None) -> Array:
+    """The pieces joined again; an unused piece counts zero."""
+    pieces = [xp.zeros_like(y) if g is None else g for y, g in zip(n.outputs, cotangents, strict=True)]
+    return op.Concat(*pieces, axis=n.attr("axis", 0)).with_shape(n.x.shape)  # type: ignore[no-any-return]
+
+
+@rule("Slice")
+def slice_(n: Site, g: Array) -> Array:
+    """The elements go back to where they were taken from, zeros elsewhere."""
+    starts, ends, axes, steps = (n.constant(i) for i in range(1, 5))
+    if starts is not None and ends is not None and (axes is not None or not n.has(3)) and not n.has(4):
+        steps = np.ones_like(starts)
+    static = starts is not None and ends is not None and steps is not None and (axes is not None or not n.has(3))
+    if not static or not bool(np.all(np.asarray(steps) == 1)):
+        return _scatter_slice(n, g)
+    taken = np.arange(len(np.asarray(starts))) if axes is None else np.asarray(axes)
+    before = np.zeros(n.x.ndim, np.int64)
+    after = np.zeros(n.x.ndim, np.int64)
+    for start, end, axis in zip(np.asarray(starts), np.asarray(ends), taken, strict=True):
+        size = n.x.shape[int(axis)]
+        if not isinstance(size, int):
+            return _scatter_slice(n, g)
+        first = min(max(int(start) + (size if start < 0 else 0), 0), size)
+        last = min(max(int(end) + (size if end < 0 else 0), first), size)
+        before[int(axis)], after[int(axis)] = first, size - last
+    return op.Pad(g, np.concatenate([before, after])).with_shape(n.x.shape)  # type: ignore[no-any-return]
+
+
+def _scatter_slice(n: Site, g: Array) -> Array:
+    """Slice a tensor that holds each element's own position, and scatter there; works for any step and bound."""
+    count = op.ReduceProd(op.Shape(n.x), keepdims=0)
+    flat = op.Range(n.tracer.constant(np.int64(0)), count, n.tracer.constant(np.int64(1)))
+    positions = op.Slice(op.Reshape(flat, shape_of(n.x)), *n.inputs[1:])
+    zeros = op.Expand(n.tracer.constant(np.zeros(1, g.dtype)), op.Reshape(count, [1]))
+    filled = op.ScatterElements(zeros, op.Reshape(positions, [-1]), op.Reshape(g, [-1]), axis=0)
+    return op.Reshape(filled, shape_of(n.x)).with_shape(n.x.shape)  # type: ignore[no-any-return]
+
+
+@rule("Pad")
+def pad(n: Site, g: Array) -> Array:
+    """Constant padding is cut off again (and negative padding put back)."""
+    pads = n.input(1)
+    axes = n.inputs[3] if n.has(3) else None
+    return op.Pad(g, -pads, None, axes).with_shape(n.x.shape)  # type: ignore[no-any-return]
+
+
+@rule("Tile")
+def tile(n: Site, g: Array) -> Array:
+    """The sum over the copies: a dimension of size d repeated r times is (r, d)."""
+    repeats, shape = op.Unsqueeze(n.input(1), [1]), op.Unsqueeze(op.Shape(n.x), [1])
+    split_shape = op.Reshape(op.Concat(repeats, shape, axis=1), [-1])
+    copies = op.Reshape(g, split_shape).with_shape((None,) * (2 * n.x.ndim))
+    total = op.ReduceSum(copies, list(range(0, 2 * n.x.ndim, 2)), keepdims=0)
+    return total.with_shape(n.x.shape)  # type: ignore[no-any-return]
+
+
+@rule("Trilu")
+def trilu(n: Site, g: Array) -> Array:
+    """The same triangle of the cotangent."""
+    return op.Trilu(g, n.inputs[1] if n.has(1) else None, upper=n.attr("upper", 1))  # type: ignore[no-any-return]

@@ -1,0 +1,77 @@
+"""One node as a gradient rule sees it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from edgeopt.tracing import Array, Tracer
+
+__all__ = ["Site"]
+
+
+class Site:
+    """The node under a rule: its arrays, its attributes, and which inputs need a cotangent.
+
+    `n.x` is the first input, `n.y` the first output; `n.inputs` and `n.outputs` are all of them (None where left out).
+    """
+
+    def __init__(self, tracer: Tracer, node: ir.Node, needs: tuple[bool, ...]) -> None:
+        self.tracer = tracer
+        self.node = node
+        self.needs = needs
+
+    @cached_property
+    def inputs(self) -> tuple[Array | None, ...]:
+        """The input arrays."""
+        return tuple(None if value is None else self.tracer.wrap(value) for value in self.node.inputs)
+
+    @cached_property
+    def outputs(self) -> tuple[Array, ...]:
+        """The output arrays."""
+        return tuple(self.tracer.wrap(value) for value in self.node.outputs)
+
+    @property
+    def x(self) -> Array:
+        """The first input."""
+        return self.input(0)
+
+    @property
+    def y(self) -> Array:
+        """The first output."""
+        return self.outputs[0]
+
+    def has(self, position: int) -> bool:
+        """Whether the input is there."""
+        return position < len(self.inputs) and self.inputs[position] is not None
+
+    def input(self, position: int) -> Array:
+        """An input that must be there."""
+        array = self.inputs[position] if position < len(self.inputs) else None
+        if array is None:
+            raise LookupError(f"{self} has no input {position}")
+        return array
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """An attribute's value, or the default where the node does not give it."""
+        attribute = self.node.attributes.get(name)
+        return default if attribute is None else attribute.value
+
+    def constant(self, position: int) -> np.ndarray[Any, Any] | None:
+        """The value of an input that is a constant of the graph, None otherwise."""
+        return self.input(position).constant if self.has(position) else None
+
+    def mask(self) -> Array:
+        """The second output of a Dropout, asked for if the forward graph has not."""
+        if len(self.node.outputs) < 2:
+            self.node.resize_outputs(2)
+            value = self.node.outputs[1]
+            value.name = self.tracer.fresh_name(f"{self.node.outputs[0].name}_mask")
+            value.type, value.shape = ir.TensorType(ir.DataType.BOOL), self.node.outputs[0].shape
+        return self.tracer.wrap(self.node.outputs[1])
+
+    def __repr__(self) -> str:
+        return f"{self.node.op_type} {self.node.name!r}"

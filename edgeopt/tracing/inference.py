@@ -1,0 +1,90 @@
+"""Types and shapes of what a node computes.
+
+ONNX's own inference does the work; elementwise operators are done here, because they are most of a graph and their
+symbolic dimensions deserve to survive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import onnx
+import onnx.defs
+import onnx.helper
+import onnx.shape_inference
+import onnx_ir as ir
+
+from edgeopt.errors import TracingError
+from edgeopt.tracing import shapes
+
+__all__ = ["infer"]
+
+_SAME_TYPE = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Mod", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor"})
+_TO_BOOL = frozenset({"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
+# Larger constants never hold a shape, and copying them into a proto for each node would be slow.
+_MAX_INFERENCE_DATA = 64
+
+
+def infer(node: ir.Node, opset: int) -> list[tuple[ir.DataType, ir.Shape | None]]:
+    """Type and shape of each output of a node of the standard domain.
+
+    Raises:
+        TracingError: The node does not fit its operator's definition.
+    """
+    if node.op_type in _SAME_TYPE or node.op_type in _TO_BOOL or node.op_type == "Where":
+        known = _elementwise(node)
+        if known is not None:
+            return [known]
+    return _by_onnx(node, opset)
+
+
+def _elementwise(node: ir.Node) -> tuple[ir.DataType, ir.Shape] | None:
+    operands = [value for value in node.inputs if value is not None]
+    operand_shapes = [value.shape for value in operands]
+    dtype = ir.DataType.BOOL if node.op_type in _TO_BOOL else operands[-1 if node.op_type == "Where" else 0].dtype
+    if dtype is None or any(shape is None for shape in operand_shapes):
+        return None
+    broadcast = shapes.broadcast(*(shapes.from_ir(shape) for shape in operand_shapes if shape is not None))
+    return dtype, shapes.to_ir(broadcast)
+
+
+def _type_proto(value: ir.Value) -> onnx.TypeProto:
+    if value.dtype is None:
+        raise TracingError(f"The type of tensor {value.name!r} is not known.")
+    shape: Sequence[Any] | None = None if value.shape is None else shapes.from_ir(value.shape)
+    return onnx.helper.make_tensor_type_proto(int(value.dtype), shape)
+
+
+def _by_onnx(node: ir.Node, opset: int) -> list[tuple[ir.DataType, ir.Shape | None]]:
+    schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
+    names = ["" if value is None else f"i{position}" for position, value in enumerate(node.inputs)]
+    proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain, input=names)
+    proto.output.extend(f"o{position}" for position in range(len(node.outputs)))
+    proto.attribute.extend(ir.serde.serialize_attribute(attribute) for attribute in node.attributes.values())
+    types, data = {}, {}
+    for name, value in zip(names, node.inputs, strict=True):
+        if value is None:
+            continue
+        types[name] = _type_proto(value)
+        if value.const_value is not None and value.const_value.size <= _MAX_INFERENCE_DATA:
+            data[name] = ir.serde.serialize_tensor(value.const_value)
+    try:
+        inferred = onnx.shape_inference.infer_node_outputs(
+            schema, proto, types, data, opset_imports=[onnx.helper.make_opsetid("", opset)]
+        )
+    except Exception as error:  # onnx raises its own C++ exception types, which have no common importable base
+        operands = ", ".join(f"{value.name}: {value.dtype} {value.shape}" for value in node.inputs if value is not None)
+        raise TracingError(f"{node.op_type} does not accept ({operands}): {error}") from error
+    result = []
+    for position in range(len(node.outputs)):
+        tensor = inferred[f"o{position}"].tensor_type if f"o{position}" in inferred else onnx.TypeProto.Tensor()
+        if not tensor.elem_type:
+            raise TracingError(f"The type of output {position} of {node.op_type} cannot be inferred.")
+        shape = None
+        if tensor.HasField("shape"):
+            shape = ir.Shape(
+                [d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim]
+            )
+        result.append((ir.DataType(tensor.elem_type), shape))
+    return result

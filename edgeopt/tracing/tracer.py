@@ -1,0 +1,204 @@
+"""Appends nodes to a graph: types inferred, names given, equal expressions computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, overload
+
+import numpy as np
+import onnx_ir as ir
+
+from edgeopt.errors import TracingError
+from edgeopt.tracing import shapes
+from edgeopt.tracing.array import Array, ArrayLike, to_ir_dtype, to_numpy_dtype
+from edgeopt.tracing.inference import infer
+
+__all__ = ["DOMAIN", "IR_VERSION", "OPSET", "Tracer"]
+
+# ONNX Runtime 1.17 and later run opset 20 with IR 9.
+OPSET = 20
+IR_VERSION = 9
+DOMAIN = "edgeopt"
+
+# Two of these are never the same value, however equal they look.
+_RANDOM = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"})
+
+
+class Tracer:
+    """Records array programs as nodes of one graph.
+
+    A node whose operator, operands and attributes equal those of an earlier one is not added again: scalar work that
+    many parameters share (a bias correction, say) appears once.
+    """
+
+    def __init__(self, graph: ir.Graph, opset: int = OPSET) -> None:
+        self.graph = graph
+        self.opset = opset
+        self._known: dict[Any, tuple[Array, ...]] = {}
+        self._names = {value.name for node in graph for value in node.outputs}
+        self._names.update(value.name for value in graph.inputs)
+        self._names.update(graph.initializers)
+        self._counter: dict[str, int] = {}
+        self._scope = ""
+
+    @contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        """Names made inside begin with `name/`: what a reader of the graph sees in a viewer or a profile."""
+        outer, self._scope = self._scope, f"{self._scope}{name}/"
+        try:
+            yield
+        finally:
+            self._scope = outer
+
+    def wrap(self, value: ir.Value) -> Array:
+        """A tensor that is already in the graph, as an array."""
+        return Array(self, value)
+
+    def fresh_name(self, stem: str) -> str:
+        """A name that no tensor of the graph has yet."""
+        stem = self._scope + stem
+        while True:
+            number = self._counter.get(stem, 0)
+            self._counter[stem] = number + 1
+            name = f"{stem}_{number}" if number else stem
+            if name not in self._names:
+                self._names.add(name)
+                return name
+
+    def constant(self, value: ArrayLike | Sequence[int], dtype: Any = None) -> Array:
+        """A constant tensor; arrays of this graph pass through (cast if `dtype` differs)."""
+        if isinstance(value, Array):
+            return value if dtype is None or value.dtype == np.dtype(dtype) else self.cast(value, dtype)
+        array = np.asarray(value, dtype=dtype)
+        # `tobytes` is the exact identity of a value: -0.0 differs from 0.0, and NaN equals itself.
+        key = ("constant", array.dtype.str, array.dtype.name, array.shape, array.tobytes())
+        if key not in self._known:
+            tensor = ir.tensor(array)
+            output = ir.Value(
+                name=self.fresh_name("constant"),
+                type=ir.TensorType(tensor.dtype),
+                shape=ir.Shape(array.shape),
+                const_value=tensor,
+            )
+            self.graph.append(
+                ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], outputs=[output], name=output.name)
+            )
+            self._known[key] = (Array(self, output),)
+        return self._known[key][0]
+
+    def cast(self, array: Array, dtype: Any) -> Array:
+        """The array with another element type."""
+        if array.dtype == np.dtype(dtype):
+            return array
+        return self.emit("Cast", array, to=int(to_ir_dtype(dtype)))
+
+    def promote(self, *operands: ArrayLike) -> list[Array]:
+        """Operands with one common dtype, by the rules of the Array API: Python scalars take the arrays' dtype."""
+        arrays = [x for x in operands if isinstance(x, (Array, np.ndarray, np.generic))]
+        dtype = arrays[0].dtype
+        for array in arrays[1:]:
+            if array.dtype != dtype:
+                dtype = np.promote_types(dtype, array.dtype)
+        if dtype.kind in "iub" and any(isinstance(x, float) for x in operands):
+            raise TracingError("An integer array meets a Python float: cast the array first.")
+        return [self.constant(x, dtype) for x in operands]
+
+    @overload
+    def emit(self, op_type: str, *inputs: ArrayLike | Sequence[int] | None, **attributes: Any) -> Array: ...
+
+    @overload
+    def emit(
+        self, op_type: str, *inputs: ArrayLike | Sequence[int] | None, outputs: int, **attributes: Any
+    ) -> tuple[Array, ...]: ...
+
+    def emit(
+        self,
+        op_type: str,
+        *inputs: ArrayLike | Sequence[int] | None,
+        outputs: int | None = None,
+        **attributes: Any,
+    ) -> Array | tuple[Array, ...]:
+        """Append one operator of the standard domain.
+
+        Args:
+            op_type: The operator's name.
+            inputs: Arrays, numpy arrays or scalars (which become constants; a Python float takes the type of the
+                first array, ints and lists of ints become int64), None for an input left out.
+            outputs: How many outputs to ask for; without it the one output is returned by itself.
+            attributes: The operator's attributes; None means absent.
+
+        Raises:
+            TracingError: The operator does not accept these operands.
+        """
+        float_dtype = next((x.dtype for x in inputs if isinstance(x, Array)), None)
+        operands = [
+            None if x is None else self.constant(x, float_dtype if isinstance(x, float) else None) for x in inputs
+        ]
+        while operands and operands[-1] is None:
+            operands.pop()
+        attrs = ir.convenience.convert_attributes({k: v for k, v in attributes.items() if v is not None})
+        key = (
+            op_type,
+            outputs,
+            tuple(None if x is None else id(x.value) for x in operands),
+            tuple(sorted((attr.name, repr(attr.value)) for attr in attrs)),
+        )
+        if key not in self._known or op_type in _RANDOM:
+            values = [None if x is None else x.value for x in operands]
+            node = ir.Node("", op_type, values, attrs, num_outputs=outputs or 1)
+            self._known[key] = self._append(node)
+        results = self._known[key]
+        return results[0] if outputs is None else results
+
+    def _append(self, node: ir.Node) -> tuple[Array, ...]:
+        for value, (dtype, shape) in zip(node.outputs, infer(node, self.opset), strict=True):
+            value.type = ir.TensorType(dtype)
+            value.shape = shape
+            value.name = self.fresh_name(node.op_type.lower())
+        node.name = node.outputs[0].name
+        self.graph.append(node)
+        return tuple(Array(self, value) for value in node.outputs)
+
+    def call(
+        self, function: ir.Function, inputs: Sequence[Array], names: Sequence[str], attributes: dict[str, Any] | None = None
+    ) -> list[Array]:
+        """Append a call of a model-local function; its outputs take `names` and the types of the function's own."""
+        node = ir.Node(
+            function.domain,
+            function.name,
+            [array.value for array in inputs],
+            ir.convenience.convert_attributes(attributes or {}),
+            num_outputs=len(function.outputs),
+            name=self.fresh_name(function.name),
+        )
+        for value, inner, name in zip(node.outputs, function.outputs, names, strict=True):
+            value.name, value.type, value.shape = self.fresh_name(name), inner.type, inner.shape
+        self.graph.append(node)
+        return [Array(self, value) for value in node.outputs]
+
+    def input(self, name: str, dtype: Any, shape: shapes.Shape) -> Array:
+        """Add an input to the graph."""
+        if name in self._names:
+            raise TracingError(f"The graph has a tensor named {name!r} already.")
+        self._names.add(name)
+        value = ir.Value(name=name, type=ir.TensorType(to_ir_dtype(dtype)), shape=shapes.to_ir(shape))
+        self.graph.inputs.append(value)
+        return Array(self, value)
+
+    def output(self, array: Array, name: str) -> None:
+        """Make an array an output of the graph under this name."""
+        value = array.value
+        if value.is_graph_output() or value.is_graph_input() or value.producer() is None:
+            array = self._append_identity(array)
+        self._names.add(name)
+        array.value.name = name
+        self.graph.outputs.append(array.value)
+
+    def _append_identity(self, array: Array) -> Array:
+        return self._append(ir.Node("", "Identity", [array.value], num_outputs=1))[0]
+
+    @staticmethod
+    def dtype_of(value: ir.Value) -> np.dtype[Any] | None:
+        """The numpy dtype of a tensor, None where the graph does not say."""
+        return None if value.dtype is None else to_numpy_dtype(value.dtype)
