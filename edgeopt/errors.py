@@ -9,7 +9,8 @@
         ├── UnsupportedModelError        torch could not export the module, or the module does what no graph can
         ├── ParameterPatternError        a `trainable` pattern matches no parameter
         ├── SignatureError               names, shapes or dtypes of inputs, outputs or targets do not fit together
-        └── GradientCheckError           a gradient differs from its finite difference
+        ├── GradientCheckError           a gradient differs from its finite difference
+        └── ConfigurationError           an optimizer, schedule, transform or loss was given an impossible setting
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Sequence
 from edgeopt_runtime.errors import EdgeoptError
 
 __all__ = [
+    "ConfigurationError",
     "EdgeoptError",
     "ExportError",
     "GradientCheckError",
@@ -84,3 +86,9 @@ class GradientCheckError(ExportError):
     """An exported gradient differs from its central difference."""
 
     code = "E206"
+
+
+class ConfigurationError(ExportError):
+    """An optimizer, schedule, transform, loss or metric was given a setting that makes no sense."""
+
+    code = "E207"

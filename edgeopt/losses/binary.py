@@ -1,0 +1,50 @@
+"""Binary cross-entropy of logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgeopt.array_types import Array, Namespace
+from edgeopt.checks import number_tuple
+from edgeopt.losses.base import ElementwiseLoss
+
+__all__ = ["BCEWithLogits"]
+
+
+@dataclass(frozen=True)
+class BCEWithLogits(ElementwiseLoss):
+    """Binary cross-entropy of logits x against probabilities z in [0, 1], element by element.
+
+    ::
+
+        max(x, 0) - x·z + log(1 + exp(-|x|))
+
+    which is finite for every finite logit. `pos_weight` multiplies the loss of the positives: one number, or one for
+    each entry of the last axis; the loss is then (1 - z)·x + (1 + (p - 1)·z)·(log(1 + exp(-|x|)) + max(-x, 0)).
+
+    Same as `torch.nn.functional.binary_cross_entropy_with_logits`.
+
+    Raises:
+        ConfigurationError: A negative `pos_weight`.
+    """
+
+    pos_weight: float | Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.pos_weight is not None:
+            weights = (self.pos_weight,) if isinstance(self.pos_weight, (int, float)) else self.pos_weight
+            object.__setattr__(self, "pos_weight", number_tuple("pos_weight", weights))
+
+    def elementwise(self, xp: Namespace, prediction: Array, target: Array) -> Array:
+        """Return the losses."""
+        magnitude = xp.abs(prediction)
+        log_term = xp.log1p(xp.exp(-magnitude))
+        # max(±x, 0) is written (|x| ± x)/2: at x = 0 its gradient is then ±1/2 in every autodiff, and the loss has the
+        # right slope 1/2 - z, whatever the rule for ties of max.
+        if self.pos_weight is None:
+            return prediction * (0.5 - target) + 0.5 * magnitude + log_term
+        excess = xp.asarray(self.pos_weight, dtype=prediction.dtype) - 1.0
+        negative_part = 0.5 * (magnitude - prediction)
+        return (1.0 - target) * prediction + (1.0 + excess * target) * (log_term + negative_part)

@@ -1,0 +1,21 @@
+"""Numerically careful functions that the Array API does not have."""
+
+from __future__ import annotations
+
+from edgeopt.array_types import Array, Namespace
+
+__all__ = ["logsumexp"]
+
+
+def logsumexp(xp: Namespace, x: Array, axis: int) -> Array:
+    """Return log Σ exp(x) over one axis, which is kept with length 1.
+
+    Finite wherever the result is; -inf where all entries are. A namespace with a `logsumexp` of its own (torch, and the
+    tracer, where it is one ONNX node) is asked first.
+    """
+    if hasattr(xp, "logsumexp"):
+        return xp.logsumexp(x, axis=axis, keepdims=True)
+    largest = xp.max(x, axis=axis, keepdims=True)
+    # Infinite maxima must not meet themselves in a difference.
+    shift = xp.where(xp.isfinite(largest), largest, 0.0)
+    return xp.log(xp.sum(xp.exp(x - shift), axis=axis, keepdims=True)) + shift

@@ -1,0 +1,9 @@
+"""Figures of merit that are reported beside the loss and never differentiated."""
+
+from __future__ import annotations
+
+from edgeopt.metrics.accuracy import Accuracy
+from edgeopt.metrics.base import Metric
+from edgeopt.metrics.registry import METRICS
+
+__all__ = ["METRICS", "Accuracy", "Metric"]

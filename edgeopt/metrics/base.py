@@ -1,0 +1,26 @@
+"""What every metric provides."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from edgeopt.array_types import Array, Namespace
+
+__all__ = ["Metric"]
+
+
+@dataclass(frozen=True)
+class Metric(ABC):
+    """A sum and a weight, whose quotient is the metric, over the prediction and the loss's own targets.
+
+    As with losses, sums and weights of batches add up, so the metric of a data set does not depend on its batching.
+    """
+
+    #: Name under which the metric is reported, and its key in the registry.
+    name: ClassVar[str]
+
+    @abstractmethod
+    def terms(self, xp: Namespace, prediction: Array, *targets: Array) -> tuple[Array, Array]:
+        """Return the metric's sum and its weight, both 0-d in the prediction's dtype."""
