@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from numbers import Real
+
+import numpy as np
 
 from edgeopt.errors import ConfigurationError
 
-__all__ = ["at_least", "fraction", "number_tuple", "positive", "require"]
+__all__ = ["at_least", "fraction", "number_or_tuple", "number_tuple", "positive", "require"]
 
 
 def require(condition: bool, message: str) -> None:
@@ -40,15 +41,23 @@ def fraction(name: str, value: object, *, closed: bool = False) -> None:
     require(0.0 <= number < 1.0 or (closed and number == 1.0), f"{name} must lie in {interval}, got {value!r}")
 
 
-def number_tuple(name: str, values: object) -> tuple[float, ...]:
-    """Turn a sequence, array or tensor of non-negative numbers into a tuple, so that its owner stays hashable."""
-    if not isinstance(values, Iterable) or isinstance(values, (str, bytes)):
-        raise ConfigurationError(f"{name} must be a sequence of numbers, got {values!r}")
+def number_or_tuple(name: str, values: object) -> float | tuple[float, ...]:
+    """Turn non-negative numbers into a float, or a tuple if they are a sequence, so that their owner stays hashable.
+
+    `values` may be a number, a sequence of numbers, or a numpy array or torch tensor of at most one dimension.
+    """
     try:
-        numbers = tuple(float(value) for value in values)
+        array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"{name} must be a sequence of numbers: {error}") from error
-    require(bool(numbers), f"{name} must not be empty")
-    for position, number in enumerate(numbers):
-        at_least(f"{name}[{position}]", number, 0.0)
+        raise ConfigurationError(f"{name} must be numbers: {error}") from error
+    require(array.ndim <= 1 and array.size > 0, f"{name} must be a number or a sequence of them, got {values!r}")
+    require(bool(np.all((array >= 0.0) & np.isfinite(array))), f"{name} must be finite and at least 0, got {values!r}")
+    return tuple(array.tolist()) if array.ndim else float(array)
+
+
+def number_tuple(name: str, values: object) -> tuple[float, ...]:
+    """Turn a sequence, array or tensor of non-negative numbers into a tuple."""
+    numbers = number_or_tuple(name, values)
+    if not isinstance(numbers, tuple):
+        raise ConfigurationError(f"{name} must be a sequence of numbers, got {values!r}")
     return numbers

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgeopt.array_types import Array, Namespace
-from edgeopt.checks import number_tuple
-from edgeopt.losses.base import ElementwiseLoss
+from edgeopt.checks import number_or_tuple
+from edgeopt.errors import SignatureError
+from edgeopt.losses.base import ArraySpec, ElementwiseLoss
 
 __all__ = ["BCEWithLogits"]
 
@@ -27,6 +28,7 @@ class BCEWithLogits(ElementwiseLoss):
 
     Raises:
         ConfigurationError: A negative `pos_weight`.
+        SignatureError: A last axis of another length than `pos_weight`.
     """
 
     pos_weight: float | Sequence[float] | None = None
@@ -34,13 +36,23 @@ class BCEWithLogits(ElementwiseLoss):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.pos_weight is not None:
-            weights = (self.pos_weight,) if isinstance(self.pos_weight, (int, float)) else self.pos_weight
-            object.__setattr__(self, "pos_weight", number_tuple("pos_weight", weights))
+            object.__setattr__(self, "pos_weight", number_or_tuple("pos_weight", self.pos_weight))
+
+    def targets(self, prediction: ArraySpec) -> tuple[ArraySpec, ...]:
+        """Return one target like the prediction."""
+        if isinstance(self.pos_weight, tuple) and prediction.shape[-1:] != (len(self.pos_weight),):
+            raise SignatureError(
+                f"BCEWithLogits has {len(self.pos_weight)} positive weights, one for each entry of the last axis, but "
+                f"the logits have shape {prediction.shape}"
+            )
+        return super().targets(prediction)
 
     def elementwise(self, xp: Namespace, prediction: Array, target: Array) -> Array:
         """Return the losses."""
         magnitude = xp.abs(prediction)
-        log_term = xp.log1p(xp.exp(-magnitude))
+        # Not log1p, which ONNX lacks: the sum is at most 2, so the loss is off by one rounding of 1 at most, and its
+        # derivative not at all.
+        log_term = xp.log(1.0 + xp.exp(-magnitude))
         # max(±x, 0) is written (|x| ± x)/2: at x = 0 its gradient is then ±1/2 in every autodiff, and the loss has the
         # right slope 1/2 - z, whatever the rule for ties of max.
         if self.pos_weight is None:

@@ -46,5 +46,5 @@ class Huber(ElementwiseLoss):
     def elementwise(self, xp: Namespace, prediction: Array, target: Array) -> Array:
         """Return the losses, in a form without a branch whose unused half could overflow."""
         distance = xp.abs(prediction - target)
-        capped = xp.clip(distance, 0.0, self.delta)
+        capped = xp.minimum(distance, self.delta)
         return capped * (distance - 0.5 * capped)

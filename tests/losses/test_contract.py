@@ -1,0 +1,92 @@
+"""What every loss keeps, over the registry. A new loss adds one row to CASES."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from edgeopt.errors import ConfigurationError
+from edgeopt.losses import LOSSES, ArraySpec, BCEWithLogits, CrossEntropy, Huber, Loss
+
+
+class Case(NamedTuple):
+    loss: Loss
+    labels: str  # what the targets are: "class", "probability" or "real"
+
+
+CASES = {
+    "bce_with_logits": Case(BCEWithLogits(pos_weight=(0.5, 2.0, 1.0)), "probability"),
+    "cross_entropy": Case(CrossEntropy(weight=(0.5, 2.0, 1.0), label_smoothing=0.1), "class"),
+    "huber": Case(Huber(0.7), "real"),
+    "l1": Case(LOSSES["l1"](), "real"),
+    "mse": Case(LOSSES["mse"](), "real"),
+}
+
+
+@pytest.fixture(params=CASES.values(), ids=CASES)
+def case(request):
+    return request.param
+
+
+def draws(case, rows, dtype=np.float64):
+    rng = np.random.default_rng(11)
+    prediction = (3 * rng.normal(size=(rows, 3))).astype(dtype)
+    if case.labels == "class":
+        return prediction, np.where(rng.random(rows) < 0.2, -100, rng.integers(0, 3, size=rows))
+    target = rng.random((rows, 3)) if case.labels == "probability" else rng.normal(size=(rows, 3))
+    return prediction, target.astype(dtype)
+
+
+def test_every_registered_loss_has_a_row():
+    assert {name: type(case.loss) for name, case in CASES.items()} == LOSSES
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_terms_are_scalars_of_the_prediction_dtype(case, xp, dtype, reduction):
+    prediction, target = (xp.asarray(array) for array in draws(case, 6, dtype))
+    total, weight = replace(case.loss, reduction=reduction).terms(xp, prediction, target)
+    assert total.shape == weight.shape == ()
+    assert total.dtype == weight.dtype == prediction.dtype
+
+
+def test_sum_has_the_same_sum_and_a_weight_of_one(case, xp):
+    arrays = [xp.asarray(array) for array in draws(case, 6)]
+    total, _ = case.loss.terms(xp, *arrays)
+    assert replace(case.loss, reduction="sum").terms(xp, *arrays) == (total, 1.0)
+
+
+def test_microbatches_add_up_to_the_batch(case, xp):
+    prediction, target = draws(case, 12)
+    whole = case.loss.terms(xp, xp.asarray(prediction), xp.asarray(target))
+    parts = [
+        case.loss.terms(xp, xp.asarray(prediction[rows]), xp.asarray(target[rows]))
+        for rows in (slice(0, 1), slice(1, 5), slice(5, 12))
+    ]
+    np.testing.assert_allclose([float(sum(terms)) for terms in zip(*parts, strict=True)], [float(t) for t in whole])
+
+
+def test_targets_keep_unknown_dimensions_and_take_the_given_name(case):
+    prediction = ArraySpec("logits", "float32", ("batch", 3, "height", 3))
+    (spec,) = replace(case.loss, target="answer").targets(prediction)
+    if case.labels == "class":
+        assert spec == ArraySpec("answer", "int64", ("batch", "height", 3))
+    else:
+        assert spec == ArraySpec("answer", "float32", ("batch", 3, "height", 3))
+
+
+def test_is_a_value(case):
+    assert replace(case.loss) == case.loss
+    assert hash(replace(case.loss)) == hash(case.loss)
+    assert pickle.loads(pickle.dumps(case.loss)) == case.loss
+
+
+@pytest.mark.parametrize("settings", [{"reduction": "none"}, {"target": ""}], ids=str)
+def test_impossible_settings_are_refused(case, settings):
+    (name,) = settings
+    with pytest.raises(ConfigurationError, match=name):
+        type(case.loss)(**settings)

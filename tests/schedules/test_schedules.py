@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgeopt.errors import ConfigurationError
+from edgeopt.schedules import SCHEDULES, Constant, WarmupCosine, WarmupLinear, as_schedule
+
+EXAMPLES = {
+    "constant": Constant(0.1),
+    "warmup_cosine": WarmupCosine(0.1, warmup=3, total=12, final=0.2),
+    "warmup_linear": WarmupLinear(0.1, warmup=3, total=12),
+}
+
+
+def rate(schedule, xp, done, **overrides):
+    hyper = {**schedule.hyperparameters(), **overrides}
+    arrays = {name: xp.asarray(value, dtype=xp.float64) for name, value in hyper.items()}
+    return schedule(xp, arrays, xp.asarray(done, dtype=xp.int64))
+
+
+def lambda_lr(peak, factor, steps):
+    """Rates that torch hands out when stepped through."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=peak)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+    rates = []
+    for _ in range(steps):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return rates
+
+
+def linear_factor(warmup, total):
+    def factor(done):
+        if done < warmup:
+            return done / warmup
+        return max(0.0, (total - done) / (total - warmup))
+
+    return factor
+
+
+def cosine_factor(warmup, total, final):
+    def factor(done):
+        if done < warmup:
+            return done / warmup
+        progress = min(1.0, (done - warmup) / (total - warmup))
+        return final + (1.0 - final) * (1.0 + math.cos(math.pi * progress)) / 2.0
+
+    return factor
+
+
+def test_every_registered_schedule_has_an_example():
+    assert {name: type(example) for name, example in EXAMPLES.items()} == SCHEDULES
+
+
+@pytest.mark.parametrize("schedule", EXAMPLES.values(), ids=EXAMPLES)
+@pytest.mark.parametrize("done", [0, 3, 12, 2**40])
+def test_rates_are_finite_float64_scalars(schedule, xp, done):
+    value = rate(schedule, xp, done)
+    assert value.shape == ()
+    assert value.dtype == xp.float64
+    assert 0.0 <= float(value) <= 0.1
+
+
+@pytest.mark.parametrize("schedule", EXAMPLES.values(), ids=EXAMPLES)
+def test_numbers_can_be_changed_without_a_new_instance(schedule, xp):
+    for name, value in schedule.hyperparameters().items():
+        for done in range(15):
+            assert rate(schedule, xp, done, **{name: 0.5 * value}) == rate(
+                replace(schedule, **{name: 0.5 * value}), xp, done
+            )
+
+
+@pytest.mark.parametrize(("warmup", "total"), [(0, 20), (1, 20), (5, 20), (19, 20), (0, 1)])
+def test_linear_equals_the_closed_form(warmup, total, xp):
+    schedule = WarmupLinear(0.3, warmup, total)
+    expected = lambda_lr(0.3, linear_factor(warmup, total), total + 5)
+    np.testing.assert_allclose([rate(schedule, xp, t) for t in range(total + 5)], expected, rtol=1e-14, atol=1e-16)
+
+
+@pytest.mark.parametrize("final", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize(("warmup", "total"), [(0, 20), (1, 20), (5, 20), (19, 20), (0, 1)])
+def test_cosine_equals_the_closed_form(warmup, total, final, xp):
+    schedule = WarmupCosine(0.3, warmup, total, final)
+    expected = lambda_lr(0.3, cosine_factor(warmup, total, final), total + 5)
+    np.testing.assert_allclose([rate(schedule, xp, t) for t in range(total + 5)], expected, rtol=1e-14, atol=1e-16)
+
+
+@given(warmup=st.integers(0, 10**6), decay=st.integers(1, 10**7), done=st.integers(0, 2 * 10**7), final=st.floats(0, 1))
+def test_closed_forms_hold_for_long_runs(xp, warmup, decay, done, final):
+    total = warmup + decay
+    linear, cosine = (
+        rate(WarmupLinear(1.0, warmup, total), xp, done),
+        rate(WarmupCosine(1.0, warmup, total, final), xp, done),
+    )
+    np.testing.assert_allclose(float(linear), linear_factor(warmup, total)(done), rtol=1e-13, atol=1e-15)
+    np.testing.assert_allclose(float(cosine), cosine_factor(warmup, total, final)(done), rtol=1e-13, atol=1e-15)
+
+
+@pytest.mark.parametrize("cls", [WarmupLinear, WarmupCosine])
+def test_first_rate_peak_and_end(cls, xp):
+    schedule = cls(0.3, warmup=4, total=10)
+    assert rate(schedule, xp, 0) == 0.0
+    assert rate(schedule, xp, 4) == 0.3
+    assert rate(schedule, xp, 10) == 0.0
+    assert rate(schedule, xp, 11) == 0.0
+    assert rate(cls(0.3, warmup=0, total=10), xp, 0) == 0.3
+
+
+def test_numbers_become_constant_schedules(xp):
+    assert as_schedule(0.5) == Constant(0.5)
+    assert as_schedule(EXAMPLES["warmup_linear"]) is EXAMPLES["warmup_linear"]
+    assert rate(Constant(0.5), xp, 123) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Constant(-1.0), "lr"),
+        (lambda: WarmupLinear(float("nan"), 1, 2), "lr"),
+        (lambda: WarmupLinear(1.0, -1, 2), "warmup"),
+        (lambda: WarmupLinear(1.0, 0, 0), "total"),
+        (lambda: WarmupCosine(1.0, 10, 10), "warmup"),
+        (lambda: WarmupCosine(1.0, 1, 10, final=1.5), "final"),
+        (lambda: as_schedule("cosine"), "lr"),
+    ],
+)
+def test_impossible_settings_are_refused(make, message):
+    with pytest.raises(ConfigurationError, match=message):
+        make()
