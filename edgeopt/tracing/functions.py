@@ -266,12 +266,11 @@ def full_like(x: Any, fill_value: Any, /, *, dtype: Any = None) -> Any:
     """An array of x's shape with every element `fill_value` (a Python scalar)."""
     if not isinstance(x, Array):
         return np.full_like(x, fill_value, dtype=dtype)
-    fill = x.tracer.constant(np.full((1,), fill_value, dtype=x.dtype if dtype is None else dtype))
-    if is_static(x.shape):
-        shape: Any = x.shape
-    else:
-        shape = x.tracer.emit("Shape", x)
-    return x.tracer.emit("Expand", fill, shape).with_shape(x.shape)
+    value = np.asarray(fill_value, dtype=x.dtype if dtype is None else dtype)
+    if x.ndim == 0:
+        return x.tracer.constant(value)
+    shape = list(x.shape) if is_static(x.shape) else x.tracer.emit("Shape", x)
+    return x.tracer.emit("Expand", value, shape).with_shape(x.shape)
 
 
 def zeros_like(x: Any, /, *, dtype: Any = None) -> Any:

@@ -70,6 +70,8 @@ class Tracer:
         """A constant tensor; arrays of this graph pass through (cast if `dtype` differs)."""
         if isinstance(value, Array):
             return value if dtype is None or value.dtype == np.dtype(dtype) else self.cast(value, dtype)
+        if dtype is None and isinstance(value, (list, tuple)):
+            dtype = np.int64  # axes and shapes; an empty list would come out as float64
         array = np.asarray(value, dtype=dtype)
         # `tobytes` is the exact identity of a value: -0.0 differs from 0.0, and NaN equals itself.
         key = ("constant", array.dtype.str, array.dtype.name, array.shape, array.tobytes())

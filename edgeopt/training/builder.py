@@ -1,0 +1,117 @@
+"""One graph of the bundle under construction, and the signature that says what its inputs and outputs are."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+from edgeopt_runtime.manifest import GraphInput, GraphOutput, InputSpec, Signature
+
+from edgeopt.lowering import lower, uses_random_numbers
+from edgeopt.tracing import Array, Tracer, new_graph, new_model
+from edgeopt.training.forward import ForwardGraph
+from edgeopt.training.fused import Functions
+from edgeopt.training.simplify import clean_up
+from edgeopt.training.state import DRAWS, SEED, State
+
+__all__ = ["BuiltGraph", "GraphBuilder"]
+
+
+class BuiltGraph(NamedTuple):
+    """A finished graph: its signature, and the serialized model."""
+
+    signature: Signature
+    model: bytes
+
+
+class GraphBuilder:
+    """Adds a training computation to a forward graph (or to an empty one), port by port.
+
+    State, batch and hyperparameter inputs appear in the graph when they are first asked for.
+    """
+
+    def __init__(self, name: str, state: State, forward: ForwardGraph | None = None) -> None:
+        self._name = name
+        self._state = state
+        self._model = new_model(new_graph(name)) if forward is None else forward.copy()
+        self.graph: ir.Graph = self._model.graph
+        self.graph.name = name
+        self.tracer = Tracer(self.graph)
+        self.functions = Functions()
+        self._kinds: dict[str, str] = {}
+        self._outputs: list[GraphOutput] = []
+        self.predictions: dict[str, Array] = {}
+        self.updated_buffers: dict[str, Array] = {}
+        if forward is not None:
+            results = [self.tracer.wrap(value) for value in self.graph.outputs]
+            names = [*forward.outputs, *forward.updated_buffers]
+            by_name = dict(zip(names, results, strict=True))
+            self.predictions = {key: by_name[key] for key in forward.outputs}
+            self.updated_buffers = {key: by_name[key] for key in forward.updated_buffers}
+            self.graph.outputs.clear()
+            self._kinds = {
+                value.name or "": "batch" if value.name in forward.inputs else "state" for value in self.graph.inputs
+            }
+
+    def state(self, name: str) -> Array:
+        """A state tensor, as an input of the graph."""
+        spec = self._state.spec(name)
+        return self._input(name, "state", spec.dtype, spec.shape)
+
+    def batch(self, spec: InputSpec) -> Array:
+        """A tensor of the batch, as an input of the graph."""
+        return self._input(spec.name, "batch", spec.dtype, spec.shape)
+
+    def hyper(self, name: str) -> Array:
+        """A hyperparameter, a float64 scalar, as an input of the graph."""
+        return self._input(name, "hyper", "float64", ())
+
+    def _input(self, name: str, kind: str, dtype: str, shape: tuple[int | str, ...]) -> Array:
+        if name in self._kinds:
+            return self.tracer.wrap(next(value for value in self.graph.inputs if value.name == name))
+        self._kinds[name] = kind
+        return self.tracer.input(name, np.dtype(dtype), shape)
+
+    def set_state(self, name: str, value: Array) -> None:
+        """Make an array the next value of a state tensor."""
+        self._output(value, GraphOutput(f"next.{name}", "state", tensor=name))
+
+    def metric(self, name: str, value: Array, weight: Array | None = None) -> None:
+        """Report a scalar; with its weight where it is to be averaged over batches."""
+        if weight is None:
+            self._output(value, GraphOutput(name, "metric"))
+            return
+        self._output(value, GraphOutput(name, "metric", weight=f"{name}.weight"))
+        self._output(weight, GraphOutput(f"{name}.weight", "weight"))
+
+    def output(self, name: str, value: Array) -> None:
+        """Return a tensor of the model."""
+        self._output(value, GraphOutput(name, "output"))
+
+    def _output(self, value: Array, port: GraphOutput) -> None:
+        # An intermediate of the forward graph may have taken this name already.
+        for node in self.graph:
+            for other in node.outputs:
+                if other.name == port.name and other is not value.value:
+                    other.name = self.tracer.fresh_name(f"{port.name}.inner")
+        self.tracer.output(value, port.name)
+        self._outputs.append(port)
+
+    def finish(self) -> BuiltGraph:
+        """Lower, clean up and serialize."""
+        if uses_random_numbers(self.graph):
+            draws = self.state(DRAWS)
+            lower(self.tracer, seed=self.state(SEED), draws=draws)
+            self.set_state(DRAWS, draws + np.int64(1))
+        else:
+            lower(self.tracer)
+        self._model.functions.update({function.identifier(): function for function in self.functions.by_name.values()})
+        if self.functions.by_name:
+            self.graph.opset_imports["edgeopt"] = 1
+        clean_up(self._model)
+        used = [value for value in self.graph.inputs if value.uses() or self._kinds[value.name or ""] == "batch"]
+        self.graph.inputs[:] = used
+        inputs = tuple(GraphInput(value.name or "", self._kinds[value.name or ""]) for value in used)
+        signature = Signature(f"{self._name}.onnx", inputs, tuple(self._outputs))
+        return BuiltGraph(signature, ir.serde.serialize_model(self._model).SerializeToString(deterministic=True))

@@ -1,0 +1,121 @@
+"""Forward model and plan in, bundle out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+
+import onnx_ir as ir
+from edgeopt_runtime.manifest import Hyperparameter, InputSpec, Manifest, OutputSpec
+
+from edgeopt.bundle import Bundle
+from edgeopt.errors import SignatureError
+from edgeopt.losses import ArraySpec, Loss
+from edgeopt.metrics import Metric
+from edgeopt.optimizers import Optimizer
+from edgeopt.tracing import IR_VERSION, OPSET, to_numpy_dtype
+from edgeopt.tracing.shapes import from_ir
+from edgeopt.training.forward import ForwardGraph, ForwardModel
+from edgeopt.training.plan import Plan, select_trainable
+from edgeopt.training.signatures import SIGNATURES
+from edgeopt.training.state import initial_state
+from edgeopt.transforms import Transform
+
+__all__ = ["MINIMUM_ONNXRUNTIME", "compose"]
+
+# The first release whose CPU provider has opset 20.
+MINIMUM_ONNXRUNTIME = "1.17.0"
+
+
+def compose(
+    model: ForwardModel,
+    *,
+    loss: Loss,
+    optimizer: Optimizer,
+    transforms: Sequence[Transform] = (),
+    metrics: Sequence[Metric] = (),
+    trainable: str | Iterable[str] | None = None,
+    output: str | None = None,
+    seed: int = 0,
+) -> Bundle:
+    """Build the graphs and the state of a training bundle.
+
+    Args:
+        model: The forward computation in both modes.
+        loss: What is minimised; reads one output of the model and the targets it asks for.
+        optimizer: The update rule with its schedule.
+        transforms: What happens to gradients before the update, in order.
+        metrics: What is reported beside the loss.
+        trainable: Patterns of parameter names; None for all that are not frozen.
+        output: The model output that loss and metrics read; the first by default.
+        seed: Start of the random numbers that dropout draws on the device.
+
+    Raises:
+        ParameterPatternError: A pattern matches nothing.
+        SignatureError: The loss does not fit the output, or names collide.
+        UnsupportedOperatorError: The gradient needs an operator without a rule.
+    """
+    outputs = [
+        OutputSpec(name, spec.dtype, spec.shape) for name, spec in _specs(model.evaluate, model.evaluate.outputs).items()
+    ]
+    chosen = output or outputs[0].name
+    if chosen not in [spec.name for spec in outputs]:
+        raise SignatureError(f"The model has no output {chosen!r}; its outputs are {[spec.name for spec in outputs]}.")
+    plan = Plan(
+        loss=loss,
+        optimizer=optimizer,
+        transforms=tuple(transforms),
+        metrics=tuple(metrics),
+        trainable=select_trainable(model, trainable),
+        output=chosen,
+    )
+    inputs = [
+        InputSpec(name, "model", spec.dtype, spec.shape) for name, spec in _specs(model.train, model.train.inputs).items()
+    ]
+    targets = _targets(plan, _specs(model.train, (chosen,))[chosen], inputs)
+    state = initial_state(model, plan, seed)
+    built = {name: build(model, plan, state, targets) for name, build in SIGNATURES.items()}
+    manifest = Manifest(
+        opset=OPSET,
+        ir_version=IR_VERSION,
+        minimum_onnxruntime=MINIMUM_ONNXRUNTIME,
+        tensors=tuple(state.tensors.values()),
+        accumulators=tuple(state.accumulators.values()),
+        hyperparameters=tuple(Hyperparameter(name, "float64", value) for name, value in plan.hyperparameters()),
+        inputs=(*inputs, *targets),
+        outputs=tuple(outputs),
+        signatures={name: graph.signature for name, graph in built.items()},
+        producer={"edgeopt": version("edgeopt"), **model.provenance, **plan.provenance()},
+    )
+    return Bundle(
+        manifest=manifest,
+        graphs={graph.signature.file: graph.model for graph in built.values()},
+        state=state.values,
+    )
+
+
+def _specs(graph: ForwardGraph, names: Sequence[str]) -> dict[str, ArraySpec]:
+    """dtype and shape of inputs or outputs; an unnamed dimension gets a name of its own."""
+    values: dict[str, ir.Value] = {value.name or "": value for value in graph.model.graph.inputs}
+    values.update(zip((*graph.outputs, *graph.updated_buffers), graph.model.graph.outputs, strict=True))
+    specs = {}
+    for name in names:
+        value = values[name]
+        if value.dtype is None or value.shape is None:
+            raise SignatureError(f"The type or rank of {name!r} is not known.")
+        shape = tuple(
+            f"{name}_dim_{axis}" if dim is None else dim for axis, dim in enumerate(from_ir(value.shape))
+        )
+        specs[name] = ArraySpec(name, to_numpy_dtype(value.dtype).name, shape)
+    return specs
+
+
+def _targets(plan: Plan, prediction: ArraySpec, inputs: Sequence[InputSpec]) -> list[InputSpec]:
+    targets = [InputSpec(spec.name, "loss", spec.dtype, spec.shape) for spec in plan.loss.targets(prediction)]
+    for target in targets:
+        if target.name in [spec.name for spec in inputs]:
+            raise SignatureError(
+                f"The loss's input {target.name!r} has the name of a model input; rename it: "
+                f"{type(plan.loss).__name__}(target='...')."
+            )
+    return targets

@@ -1,0 +1,55 @@
+"""What an exporter hands over: a model's forward computation, ready to be differentiated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+__all__ = ["ForwardGraph", "ForwardModel"]
+
+
+@dataclass(frozen=True)
+class ForwardGraph:
+    """One mode of a model as a plain graph at the target opset.
+
+    Attributes:
+        model: Its graph takes the model's inputs and, by their names, parameters and buffers; it holds no function and
+            no trainable initializer. Its outputs are the model's, then the new values of `updated_buffers`.
+        inputs: Names of the model's inputs, in order.
+        outputs: Names of the model's outputs, in order.
+        updated_buffers: Buffers that this mode changes.
+    """
+
+    model: ir.Model
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    updated_buffers: tuple[str, ...] = ()
+
+    def copy(self) -> ir.Model:
+        """The model again, to be built upon."""
+        return ir.serde.deserialize_model(ir.serde.serialize_model(self.model))
+
+
+@dataclass(frozen=True)
+class ForwardModel:
+    """A model's two modes and its state.
+
+    Attributes:
+        train: Forward in training mode: dropout on, statistics updated.
+        evaluate: Forward for evaluation and prediction.
+        parameters: What gradients can be taken of.
+        buffers: The rest of the state (running statistics, constants that the module registered).
+        frozen: Parameters that the framework holds fixed, so that they are not trained unless asked for by name.
+        provenance: Where it came from, for the manifest.
+    """
+
+    train: ForwardGraph
+    evaluate: ForwardGraph
+    parameters: Mapping[str, np.ndarray[Any, Any]]
+    buffers: Mapping[str, np.ndarray[Any, Any]]
+    frozen: frozenset[str] = frozenset()
+    provenance: Mapping[str, str] = field(default_factory=dict)

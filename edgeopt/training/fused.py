@@ -1,0 +1,64 @@
+"""Operations that are one node with a portable body.
+
+Each is a call of a model-local function in the domain `edgeopt`. Any runtime inlines the plain body; a runtime that has
+a native kernel of that name runs the kernel instead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+import onnx_ir as ir
+
+from edgeopt.tracing import Array, Tracer, trace_function
+
+__all__ = ["Functions", "static_flags"]
+
+
+class Functions:
+    """The functions of one graph, each under a name of its own."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, ir.Function] = {}
+
+    def call(
+        self,
+        tracer: Tracer,
+        name: str,
+        inputs: Mapping[str, Array],
+        body: Callable[[dict[str, Array]], Mapping[str, Array]],
+        attributes: Mapping[str, int] | None = None,
+    ) -> dict[str, Array]:
+        """Record `body` as a function and call it.
+
+        Args:
+            tracer: Records the call.
+            name: The operation; a second one of the same name in a graph gets a number.
+            inputs: The operands by their names inside the function. Those that the body does not use are left out.
+            body: An array program from the operands to the results, both by name.
+            attributes: Written on the node for native kernels; the plain body has them built in.
+
+        Returns:
+            The results by name, as arrays of the calling graph.
+        """
+        flags = dict(attributes or {})
+        unique = name if name not in self.by_name else f"{name}_{len(self.by_name) + 1}"
+        signature = {key: (array.dtype, array.shape) for key, array in inputs.items()}
+        function = trace_function(unique, signature, body, tuple(flags))
+        used = [value for value in function.inputs if value.uses()]
+        for value in [value for value in function.inputs if not value.uses()]:
+            function.inputs.remove(value)
+        self.by_name[unique] = function
+        names = [value.name or "" for value in function.outputs]
+        with tracer.scope(unique):
+            results = tracer.call(function, [inputs[value.name or ""] for value in used], names, flags)
+        return dict(zip(names, results, strict=True))
+
+
+def static_flags(settings: object) -> dict[str, int]:
+    """The boolean fields of a rule, which decide what its body looks like."""
+    if not dataclasses.is_dataclass(settings):
+        return {}
+    values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
+    return {name: int(value) for name, value in values.items() if isinstance(value, bool)}

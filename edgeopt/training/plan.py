@@ -1,0 +1,107 @@
+"""What to train and how: the user's choices, checked once."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from edgeopt.errors import ParameterPatternError, SignatureError
+from edgeopt.losses import Loss
+from edgeopt.metrics import Metric
+from edgeopt.optimizers import Optimizer
+from edgeopt.schedules import SCHEDULES
+from edgeopt.training.forward import ForwardModel
+from edgeopt.transforms import Transform
+
+__all__ = ["Plan", "select_trainable"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The settings of one training step.
+
+    Attributes:
+        loss: What is minimised.
+        optimizer: The update rule, which carries the learning-rate schedule.
+        transforms: What happens to the gradients before the update, in order.
+        metrics: What is reported beside the loss.
+        trainable: Names of the parameters that are updated.
+        output: Name of the model output that loss and metrics read.
+    """
+
+    loss: Loss
+    optimizer: Optimizer
+    transforms: tuple[Transform, ...]
+    metrics: tuple[Metric, ...]
+    trainable: tuple[str, ...]
+    output: str
+
+    def __post_init__(self) -> None:
+        names = [metric.name for metric in self.metrics]
+        repeated = sorted({name for name in names if names.count(name) > 1 or name in ("loss", "lr")})
+        if repeated:
+            raise SignatureError(f"Several reported values would be called {repeated}; use each metric once.")
+
+    def hyperparameters(self) -> Iterator[tuple[str, float]]:
+        """Every hyperparameter by its full name, `owner.name`, with its default."""
+        for name, value in self.optimizer.schedule.hyperparameters().items():
+            yield f"schedule.{name}", value
+        for name, value in self.optimizer.hyperparameters().items():
+            yield f"optimizer.{name}", value
+        for position, transform in enumerate(self.transforms):
+            for name, value in transform.hyperparameters().items():
+                yield f"{self.transform_name(position)}.{name}", value
+
+    def transform_name(self, position: int) -> str:
+        """`clip_by_value`, and `clip_by_value_2` for the second of its kind."""
+        kinds = [_snake_case(type(transform).__name__) for transform in self.transforms]
+        earlier = kinds[:position].count(kinds[position])
+        return f"{kinds[position]}_{earlier + 1}" if earlier else kinds[position]
+
+    def provenance(self) -> dict[str, str]:
+        """The choices in words, for the manifest."""
+        schedule = self.optimizer.schedule
+        name = next((key for key, value in SCHEDULES.items() if value is type(schedule)), type(schedule).__name__)
+        return {
+            "loss": type(self.loss).__name__,
+            "optimizer": type(self.optimizer).__name__,
+            "schedule": name,
+            "transforms": ", ".join(type(transform).__name__ for transform in self.transforms),
+        }
+
+
+def _snake_case(name: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
+
+
+def select_trainable(model: ForwardModel, patterns: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Names of the parameters to train.
+
+    Args:
+        model: The model.
+        patterns: Shell-style patterns of parameter names (`"classifier.*"`), one or several; None selects every
+            parameter that its framework does not hold frozen.
+
+    Raises:
+        ParameterPatternError: A pattern matches nothing, or nothing at all is selected.
+    """
+    names = list(model.parameters)
+    if patterns is None:
+        selected = [name for name in names if name not in model.frozen]
+    else:
+        wanted = [patterns] if isinstance(patterns, str) else list(patterns)
+        for pattern in wanted:
+            if not fnmatch.filter(names, pattern):
+                raise ParameterPatternError(_no_match(pattern, names))
+        selected = [name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in wanted)]
+    if not selected:
+        raise ParameterPatternError("No parameter is trainable: the model has none, or all of them are frozen.")
+    return tuple(selected)
+
+
+def _no_match(pattern: str, names: Sequence[str]) -> str:
+    stem = pattern.replace("*", "").strip(".")
+    near = difflib.get_close_matches(stem, names, n=3, cutoff=0.4) or list(names[:5])
+    return f"The pattern {pattern!r} matches none of the {len(names)} parameters. Close names: {', '.join(near)}."

@@ -1,0 +1,120 @@
+"""The five graphs of a bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from edgeopt_runtime.manifest import InputSpec
+
+from edgeopt import tracing as xp
+from edgeopt.autodiff import backward
+from edgeopt.tracing import Array
+from edgeopt.training.builder import BuiltGraph, GraphBuilder
+from edgeopt.training.forward import ForwardModel
+from edgeopt.training.plan import Plan
+from edgeopt.training.state import ACCUMULATED_WEIGHT, State, accumulator_name
+from edgeopt.training.update import add_update
+
+__all__ = ["SIGNATURES"]
+
+
+def _loss_terms(builder: GraphBuilder, plan: Plan, targets: Sequence[InputSpec]) -> tuple[Array, Array]:
+    """The loss sum and its weight."""
+    with builder.tracer.scope("loss"):
+        return plan.loss.terms(xp, builder.predictions[plan.output], *(builder.batch(spec) for spec in targets))
+
+
+def _metric_terms(
+    builder: GraphBuilder, plan: Plan, targets: Sequence[InputSpec]
+) -> list[tuple[str, Array, Array]]:
+    """Name, sum and weight of each metric."""
+    terms = []
+    for metric in plan.metrics:
+        with builder.tracer.scope(metric.name):
+            arrays = [builder.batch(spec) for spec in targets]
+            terms.append((metric.name, *metric.terms(xp, builder.predictions[plan.output], *arrays)))
+    return terms
+
+
+def _gradients(builder: GraphBuilder, plan: Plan, total: Array, seed: Array) -> dict[str, Array]:
+    """The gradient of every trainable parameter; zero for one that the loss does not depend on."""
+    parameters = {name: builder.state(name) for name in plan.trainable}
+    found = backward(builder.tracer, {total.value: seed}, [array.value for array in parameters.values()])
+    return {
+        name: xp.zeros_like(parameters[name]) if gradient is None else gradient
+        for name, gradient in zip(parameters, found, strict=True)
+    }
+
+
+def _step(model: ForwardModel, plan: Plan, state: State, targets: Sequence[InputSpec]) -> BuiltGraph:
+    """(state, batch, hyper) → (state′, loss, metrics)."""
+    builder = GraphBuilder("step", state, model.train)
+    total, weight = _loss_terms(builder, plan, targets)
+    metrics = _metric_terms(builder, plan, targets)
+    gradients = _gradients(builder, plan, total, 1.0 / weight)
+    builder.metric("loss", total / weight)
+    for name, value, metric_weight in metrics:
+        builder.metric(name, value / metric_weight)
+    for name, value in builder.updated_buffers.items():
+        builder.set_state(name, value)
+    add_update(builder, plan, gradients)
+    return builder.finish()
+
+
+def _accumulate(model: ForwardModel, plan: Plan, state: State, targets: Sequence[InputSpec]) -> BuiltGraph:
+    """(params, buffers, accumulators, batch) → (accumulators′, buffers′, loss): one microbatch."""
+    builder = GraphBuilder("accumulate", state, model.train)
+    total, weight = _loss_terms(builder, plan, targets)
+    metrics = _metric_terms(builder, plan, targets)
+    gradients = _gradients(builder, plan, total, xp.ones_like(total))
+    builder.metric("loss", total / weight)
+    for name, value, metric_weight in metrics:
+        builder.metric(name, value / metric_weight)
+    for name, value in builder.updated_buffers.items():
+        builder.set_state(name, value)
+    for name, gradient in gradients.items():
+        accumulator = builder.state(accumulator_name(name))
+        builder.set_state(accumulator_name(name), accumulator + xp.astype(gradient, accumulator.dtype))
+    accumulated = builder.state(ACCUMULATED_WEIGHT)
+    builder.set_state(ACCUMULATED_WEIGHT, accumulated + xp.astype(weight, accumulated.dtype))
+    return builder.finish()
+
+
+def _apply(model: ForwardModel, plan: Plan, state: State, targets: Sequence[InputSpec]) -> BuiltGraph:
+    """(state, accumulators, hyper) → state′: the update alone."""
+    builder = GraphBuilder("apply", state)
+    share = 1.0 / builder.state(ACCUMULATED_WEIGHT)
+    gradients = {}
+    for name in plan.trainable:
+        accumulator, parameter = builder.state(accumulator_name(name)), builder.state(name)
+        gradients[name] = xp.astype(accumulator * xp.astype(share, accumulator.dtype), parameter.dtype)
+    add_update(builder, plan, gradients)
+    return builder.finish()
+
+
+def _evaluate(model: ForwardModel, plan: Plan, state: State, targets: Sequence[InputSpec]) -> BuiltGraph:
+    """(params, batch) → loss and metrics, each with its weight; dropout off, running statistics."""
+    builder = GraphBuilder("evaluate", state, model.evaluate)
+    total, weight = _loss_terms(builder, plan, targets)
+    metrics = _metric_terms(builder, plan, targets)
+    builder.metric("loss", total / weight, weight)
+    for name, value, metric_weight in metrics:
+        builder.metric(name, value / metric_weight, metric_weight)
+    return builder.finish()
+
+
+def _predict(model: ForwardModel, plan: Plan, state: State, targets: Sequence[InputSpec]) -> BuiltGraph:
+    """(params, batch) → outputs."""
+    builder = GraphBuilder("predict", state, model.evaluate)
+    for name, value in builder.predictions.items():
+        builder.output(name, value)
+    return builder.finish()
+
+
+SIGNATURES: dict[str, Callable[[ForwardModel, Plan, State, Sequence[InputSpec]], BuiltGraph]] = {
+    "step": _step,
+    "accumulate": _accumulate,
+    "apply": _apply,
+    "evaluate": _evaluate,
+    "predict": _predict,
+}

@@ -1,0 +1,31 @@
+"""Make a graph small: shape arithmetic folded, functions inlined, what nobody uses removed."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+import onnx_ir.passes.common as common_passes
+from onnxscript.optimizer import fold_constants
+
+__all__ = ["clean_up", "simplify"]
+
+
+def simplify(model: ir.Model) -> None:
+    """Prepare a forward graph for differentiation, in place.
+
+    Equal expressions are not merged here: two dropouts of one tensor are two masks until they are lowered.
+    """
+    common_passes.InlinePass()(model)
+    for _ in range(2):
+        common_passes.ShapeInferencePass()(model)
+        fold_constants(model, onnx_shape_inference=True)
+    common_passes.IdentityEliminationPass()(model)
+    common_passes.RemoveUnusedNodesPass()(model)
+    common_passes.RemoveUnusedOpsetsPass()(model)
+
+
+def clean_up(model: ir.Model) -> None:
+    """Leave a finished graph without repetition and without what does not reach an output, in place."""
+    common_passes.CommonSubexpressionEliminationPass()(model)
+    common_passes.RemoveUnusedNodesPass()(model)
+    common_passes.TopologicalSortPass()(model)
+    common_passes.RemoveUnusedOpsetsPass()(model)

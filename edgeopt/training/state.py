@@ -1,0 +1,87 @@
+"""The tensors that enter and leave the graphs: their names, roles and first values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from edgeopt_runtime.manifest import TensorSpec
+
+from edgeopt.errors import SignatureError
+from edgeopt.training.forward import ForwardModel
+from edgeopt.training.plan import Plan
+
+__all__ = ["ACCUMULATED_WEIGHT", "DRAWS", "SEED", "STEP", "State", "accumulator_name", "initial_state", "slot_name"]
+
+STEP = "optimizer.step"
+SEED = "random.seed"
+DRAWS = "random.draws"
+ACCUMULATED_WEIGHT = "accumulator.weight"
+
+
+def slot_name(slot: str, parameter: str) -> str:
+    """The name of an optimizer's state tensor."""
+    return f"optimizer.{slot}.{parameter}"
+
+
+def accumulator_name(parameter: str) -> str:
+    """The name of a gradient accumulator."""
+    return f"accumulator.{parameter}"
+
+
+@dataclass(frozen=True)
+class State:
+    """Every state tensor's description, and the values of those that a bundle stores.
+
+    Accumulators are described and start at zero, so they have no value here.
+    """
+
+    tensors: dict[str, TensorSpec]
+    accumulators: dict[str, TensorSpec]
+    values: dict[str, np.ndarray[Any, Any]]
+
+    def spec(self, name: str) -> TensorSpec:
+        """The description of a tensor or an accumulator."""
+        return self.tensors[name] if name in self.tensors else self.accumulators[name]
+
+
+def initial_state(model: ForwardModel, plan: Plan, seed: int) -> State:
+    """Lay out the state of a training run that has not begun.
+
+    Raises:
+        SignatureError: Two tensors would have the same name.
+    """
+    tensors: dict[str, TensorSpec] = {}
+    accumulators: dict[str, TensorSpec] = {}
+    values: dict[str, np.ndarray[Any, Any]] = {}
+
+    def add(name: str, value: np.ndarray[Any, Any], role: str, **extra: Any) -> None:
+        if name in tensors:
+            raise SignatureError(f"Two state tensors would be called {name!r}; rename that part of the model.")
+        tensors[name] = TensorSpec(name, role, value.dtype.name, value.shape, **extra)
+        values[name] = value
+
+    for name, value in model.parameters.items():
+        add(name, value, "parameter", trainable=name in plan.trainable)
+    for name, value in model.buffers.items():
+        add(name, value, "buffer")
+    for name in plan.trainable:
+        parameter = model.parameters[name]
+        for slot in plan.optimizer.slots():
+            value = plan.optimizer.init(slot, parameter)
+            add(slot_name(slot, name), value, "optimizer", parameter=name, slot=slot)
+        accumulators[accumulator_name(name)] = TensorSpec(
+            accumulator_name(name), "accumulator", _wide(parameter.dtype), parameter.shape, parameter=name
+        )
+    add(STEP, np.zeros((), np.int64), "counter")
+    add(SEED, np.asarray(seed, np.int64), "seed")
+    add(DRAWS, np.zeros((), np.int64), "counter")
+    weight_dtype = _wide(model.parameters[plan.trainable[0]].dtype)
+    accumulators[ACCUMULATED_WEIGHT] = TensorSpec(ACCUMULATED_WEIGHT, "accumulator", weight_dtype, ())
+    return State(tensors, accumulators, values)
+
+
+def _wide(dtype: np.dtype[Any]) -> str:
+    """Sums of many small gradients need float32 at least."""
+    return "float64" if dtype == np.float64 else "float32"

@@ -1,0 +1,108 @@
+"""What torch's exporter leaves, turned into a forward graph: state as inputs, constants folded, traps removed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+import torch
+
+from edgeopt.errors import UnsupportedModelError
+from edgeopt.training.forward import ForwardGraph
+from edgeopt.training.simplify import simplify
+from edgeopt_exporters.pytorch.inputs import Examples
+from edgeopt_exporters.pytorch.module import PREFIX
+
+__all__ = ["to_forward_graph"]
+
+
+def to_forward_graph(
+    model: ir.Model, module: torch.nn.Module, examples: Examples, outputs: Sequence[str], training: bool
+) -> ForwardGraph:
+    """Name inputs and outputs, make parameters and buffers graph inputs, and simplify."""
+    graph = model.graph
+    _rename_symbols(graph, examples)
+    for value, name in zip(graph.inputs, examples.names, strict=True):
+        value.name = name
+    _state_to_inputs(graph, module)
+    if training:
+        _enable_attention_dropout(graph)
+    buffer_names = [name for name, _ in module.named_buffers()] if training else []
+    results = list(graph.outputs)
+    simplify(model)
+    results = list(graph.outputs)
+    updates = {}
+    for name, value in zip(buffer_names, results[len(outputs) :], strict=True):
+        if not _is_unchanged(value, name):
+            updates[name] = value
+    predictions = dict(zip(outputs, results, strict=False))
+    graph.outputs[:] = [*predictions.values(), *updates.values()]
+    return ForwardGraph(
+        model=model,
+        inputs=examples.names,
+        outputs=tuple(predictions),
+        updated_buffers=tuple(updates),
+    )
+
+
+def _is_unchanged(value: ir.Value, name: str) -> bool:
+    while (node := value.producer()) is not None and node.op_type == "Identity":
+        value = node.inputs[0]  # type: ignore[assignment]  # Identity has its input
+    return value.is_graph_input() and value.name == name
+
+
+def _rename_symbols(graph: ir.Graph, examples: Examples) -> None:
+    """torch numbers its symbols (`s10`); the user's names are better."""
+    names: dict[str, str] = {}
+    for value, own in zip(graph.inputs, examples.dimensions, strict=True):
+        for axis, name in own.items():
+            dim = None if value.shape is None else value.shape[axis]
+            if isinstance(dim, ir.SymbolicDim) and dim.value is not None:
+                names[dim.value] = name
+    values = [*graph.inputs, *(value for node in graph for value in node.outputs)]
+    for value in values:
+        if value.shape is not None:
+            value.shape = ir.Shape(
+                [dim if isinstance(dim, int) else names.get(dim.value or "", dim.value) for dim in value.shape]
+            )
+
+
+def _state_to_inputs(graph: ir.Graph, module: torch.nn.Module) -> None:
+    """Initializers that are the module's own become inputs under the module's own names."""
+    canonical = {}
+    by_identity: dict[int, str] = {}
+    for named in (module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False)):
+        for name, tensor in named:
+            canonical[PREFIX + name] = by_identity.setdefault(id(tensor), name)
+    inputs: dict[str, ir.Value] = {}
+    for initializer in list(graph.initializers.values()):
+        name = canonical.get(initializer.name or "")
+        if name is None:
+            continue
+        del graph.initializers[initializer.name]
+        if name in inputs:
+            initializer.replace_all_uses_with(inputs[name])
+            continue
+        initializer.name, initializer.const_value = name, None
+        inputs[name] = initializer
+    taken = {value.name for value in graph.inputs} & set(inputs)
+    if taken:
+        raise UnsupportedModelError(
+            f"{sorted(taken)} are names of inputs and of parameters alike; rename the arguments of forward."
+        )
+    graph.inputs.extend(inputs.values())
+
+
+def _enable_attention_dropout(graph: ir.Graph) -> None:
+    """scaled_dot_product_attention's dropout comes out without its training flag, which means switched off."""
+    for node in list(graph):
+        if node.op_type != "Dropout" or (len(node.inputs) > 2 and node.inputs[2] is not None):
+            continue
+        flag = ir.Value(name=f"{node.name}_training", const_value=ir.tensor([True], name=f"{node.name}_training"))
+        flag.const_value = ir.tensor(True)
+        flag.type, flag.shape = ir.TensorType(ir.DataType.BOOL), ir.Shape([])
+        graph.register_initializer(flag)
+        ratio = node.inputs[1] if len(node.inputs) > 1 else None
+        node.resize_inputs(3)
+        node.replace_input_with(1, ratio)
+        node.replace_input_with(2, flag)
