@@ -1,0 +1,112 @@
+# Every command of the project. All of it happens in virtual environments beside this file, made with PYTHON:
+#   .venv         the newest release of everything: tools, tests, quickstart
+#   .venv-base    the base install, as on a device: no torch, no onnx, no command line
+#   .venv-oldest  every dependency at the lower bound that pyproject.toml states
+# They hold the built wheel, never the source tree, so that what is tested is what gets installed.
+
+PYTHON ?= python3
+
+# An index to take torch from, in place of PyPI, whose Linux builds bring CUDA along (5 GB installed):
+#   make quickstart EDGEOPT_TORCH_INDEX=https://download.pytorch.org/whl/cpu
+EDGEOPT_TORCH_INDEX ?=
+
+# A Python for which the oldest releases have wheels; one that is installed is preferred to a download.
+OLDEST_PYTHON ?= >=3.10,<3.13
+
+.DELETE_ON_ERROR:
+.PHONY: help quickstart test lint types format build benchmark clean
+.DEFAULT_GOAL := help
+
+# Caches of compiled modules halve the time of everything that starts Python often.
+unexport PYTHONDONTWRITEBYTECODE
+unexport PYTHONPATH
+unexport VIRTUAL_ENV
+
+BIN := .venv/bin
+# A script's first line holds the path at which it was installed; naming the interpreter survives a moved checkout.
+RUN := $(BIN)/python
+UV := $(BIN)/uv --quiet
+BUNDLES := build/bundles
+# Directories too, so that a removed file counts as a change.
+SOURCES := pyproject.toml README.md $(shell find edgeopt exporters runtime/python -name __pycache__ -prune -o -print)
+
+# An environment whose interpreter is gone is no environment.
+$(foreach venv,$(wildcard .venv .venv-base .venv-oldest),\
+    $(if $(shell $(venv)/bin/python -c 'print(1)' 2> /dev/null),,$(shell rm -rf $(venv))))
+
+help:
+	@echo 'make quickstart   export a small CNN, train it on handwritten digits, draw the loss curve'
+	@echo 'make test         lint, types, import contracts, tests; also with the oldest dependencies and the base install'
+	@echo 'make lint         ruff, mypy --strict and the import contracts'
+	@echo 'make format       let ruff rewrite the sources'
+	@echo 'make build        wheel and sdist in dist/'
+	@echo 'make benchmark    one training step against PyTorch'
+	@echo 'make clean        remove what the others made'
+
+quickstart: .venv/quickstart.stamp
+	$(RUN) $(BIN)/edgeopt quickstart --out quickstart
+
+test: lint .venv/dev.stamp .venv-base/stamp .venv-oldest/stamp
+	@echo '== the base install, and the oldest dependencies, run bundles that were made by the newest'
+	rm -rf $(BUNDLES)
+	$(RUN) tests/device/make_bundles.py $(BUNDLES)
+	.venv-base/bin/python .venv-base/bin/pytest tests/device --bundles $(BUNDLES)
+	.venv-oldest/bin/python .venv-oldest/bin/pytest tests/device --bundles $(BUNDLES)
+	@echo '== the oldest dependencies export'
+	.venv-oldest/bin/python .venv-oldest/bin/pytest tests/exporters
+	@echo '== everything, with the newest dependencies'
+	$(RUN) $(BIN)/pytest
+
+lint: .venv/dev.stamp
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(RUN) $(BIN)/mypy
+	$(RUN) $(BIN)/lint-imports --no-logo
+
+format: .venv/dev.stamp
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+build: dist/stamp
+
+benchmark: .venv/benchmark.stamp
+	$(RUN) benchmarks/step.py
+
+clean:
+	rm -rf .venv .venv-base .venv-oldest dist build quickstart
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+
+# --- environments: a stamp says that the environment holds the wheel that is in dist/
+
+.venv/stamp:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "edgeopt needs Python 3.10 or newer; name one: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv --clear .venv
+	$(RUN) -m pip install --quiet --disable-pip-version-check uv
+	@touch $@
+
+dist/stamp: .venv/stamp $(SOURCES)
+	rm -rf dist
+	$(UV) build --python $(RUN) --out-dir dist
+	@touch $@
+
+# Installs torch into the environment $(1), with the options $(2), from the index that was named, if one was.
+torch = $(if $(EDGEOPT_TORCH_INDEX),$(UV) pip install --python $(1) $(2) --index $(EDGEOPT_TORCH_INDEX) 'torch>=2.6')
+# Installs the wheel with the extras $(2) into the environment $(1).
+wheel = $(UV) pip install --python $(1) --reinstall-package edgeopt "$$(echo dist/*.whl)$(2)"
+
+.venv/quickstart.stamp .venv/benchmark.stamp .venv/dev.stamp: .venv/%.stamp: dist/stamp
+	$(call torch,.venv)
+	$(call wheel,.venv,[$*])
+	@touch $@
+
+.venv-base/stamp: dist/stamp
+	$(UV) venv --clear --python $(RUN) .venv-base
+	$(call wheel,.venv-base,[test])
+	@touch $@
+
+.venv-oldest/stamp: dist/stamp
+	$(UV) venv --clear --python '$(OLDEST_PYTHON)' .venv-oldest
+	$(call torch,.venv-oldest,--resolution lowest-direct)
+	$(UV) pip install --python .venv-oldest --resolution lowest-direct -r pyproject.toml --extra torch --extra test
+	$(call wheel,.venv-oldest,[torch])
+	@touch $@
