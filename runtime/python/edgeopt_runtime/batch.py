@@ -1,0 +1,172 @@
+"""From what a caller has to what a graph takes: names, dtypes and shapes of a batch, checked without a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeopt_runtime.dtypes import DTYPES
+from edgeopt_runtime.errors import BatchError
+from edgeopt_runtime.manifest import InputSpec
+
+__all__ = ["Batch", "BatchReader", "each_batch"]
+
+# Arrays by name, or in the order of the inputs.
+Batch = Mapping[str, Any] | Sequence[Any]
+
+
+def each_batch(value: Batch | Iterable[Batch]) -> Iterable[Batch]:
+    """The batches in a value that may be one batch or an iterable of batches.
+
+    A mapping is one batch, and so is a list or tuple of arrays; a list or tuple of mappings, lists or tuples, and
+    every other iterable, holds batches.
+    """
+    if isinstance(value, Mapping):
+        return [value]
+    if isinstance(value, (list, tuple)) and not all(isinstance(part, (Mapping, list, tuple)) for part in value):
+        return [value]
+    return value
+
+
+class BatchReader:
+    """Turns batches into arrays for one graph.
+
+    Arrays of the right dtype and C-contiguous are passed on as they are; others are copied. An array may be converted
+    only to a wider type of the same kind (int32 to int64, float16 to float32); plain Python numbers and lists become
+    whatever the input needs, if it can hold their values. For bfloat16 inputs, arrays of the bfloat16 type of
+    ml_dtypes or ``uint16`` arrays of the same bits are taken.
+
+    Args:
+        specs: The inputs the graph takes, in order.
+        ignored: Names that a mapping may hold besides, such as the target in a batch given to ``predict``.
+    """
+
+    def __init__(self, specs: Sequence[InputSpec], ignored: Collection[str]) -> None:
+        # Per input, prepared: name, expected storage type, rank, and each axis with its length or symbol.
+        self._specs = tuple(specs)
+        self._names = frozenset(spec.name for spec in specs)
+        self._ignored = frozenset(ignored)
+
+    def __call__(self, batch: Batch) -> dict[str, NDArray[Any]]:
+        """The arrays of a batch by input name.
+
+        Raises:
+            BatchError: An input is missing or unknown, or has the wrong dtype or shape.
+        """
+        values = self._by_name(batch)
+        lengths: dict[str, tuple[int, str]] = {}
+        arrays = {}
+        for spec in self._specs:
+            array = _as_array(spec, values[spec.name])
+            _check_shape(spec, array, lengths)
+            arrays[spec.name] = array
+        return arrays
+
+    def _by_name(self, batch: Batch) -> Mapping[str, Any]:
+        if isinstance(batch, Mapping):
+            if batch.keys() != self._names:
+                self._check_names(batch)
+            return batch
+        if not isinstance(batch, (list, tuple)):
+            if len(self._specs) == 1:
+                return {self._specs[0].name: batch}
+            raise BatchError(
+                f"A batch must be a mapping by name, or a tuple or list of {self._listing()}; got {_kind(batch)}."
+            )
+        if len(batch) != len(self._specs):
+            raise BatchError(f"The batch must hold {self._listing()}, but it holds {len(batch)} arrays.")
+        return {spec.name: value for spec, value in zip(self._specs, batch, strict=True)}
+
+    def _check_names(self, batch: Mapping[str, Any]) -> None:
+        missing = [name for name in (spec.name for spec in self._specs) if name not in batch]
+        if missing:
+            raise BatchError(f"The batch lacks the input `{missing[0]}`. Give {self._listing()}; got {_names(batch)}.")
+        unknown = [name for name in batch if name not in self._names and name not in self._ignored]
+        if unknown:
+            raise BatchError(f"The model has no input `{unknown[0]}`. Give {self._listing()}; got {_names(batch)}.")
+
+    def _listing(self) -> str:
+        count = len(self._specs)
+        return f"{count} array{'' if count == 1 else 's'} ({', '.join(spec.name for spec in self._specs)})"
+
+
+def _as_array(spec: InputSpec, value: Any) -> NDArray[Any]:
+    dtype = DTYPES[spec.dtype].storage
+    if isinstance(value, np.ndarray) and value.dtype == dtype and value.flags.c_contiguous:
+        return value
+    from_python = isinstance(value, (bool, int, float, list, tuple))
+    try:
+        if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+            array = np.from_dlpack(value)
+        else:
+            array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError, BufferError, OverflowError) as error:
+        raise BatchError(
+            f"The input `{spec.name}` cannot be read as an array ({_kind(value)}): {error}. Give a numpy array, or a "
+            "tensor in CPU memory that is detached from its gradient."
+        ) from error
+    if spec.dtype == "bfloat16" and array.dtype.name == "bfloat16":
+        array = array.view(dtype)
+    if array.dtype != dtype:
+        if not (_holds(array, dtype) if from_python else _widens(array.dtype, dtype)):
+            hint = f"convert it with `.astype({spec.dtype!r})`" if dtype.name == spec.dtype else "convert it"
+            raise BatchError(
+                f"The input `{spec.name}` must be {spec.dtype}, but is {array.dtype}: {hint} if that is meant."
+            )
+        array = array.astype(dtype)
+    # Not np.ascontiguousarray, which would give a scalar an axis.
+    return np.asarray(array, order="C")
+
+
+def _widens(actual: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Whether a conversion keeps every value and the kind of number."""
+    kinds = actual.kind + wanted.kind
+    return kinds in ("ff", "ii", "uu", "ui") and np.can_cast(actual, wanted, "safe")
+
+
+def _holds(array: NDArray[Any], wanted: np.dtype[Any]) -> bool:
+    """Whether a type can hold the numbers of an array that numpy made from Python numbers."""
+    if wanted.kind == "f":
+        return array.dtype.kind in "fiu"
+    if wanted.kind in "iu" and array.dtype.kind in "iu" and array.size:
+        limits = np.iinfo(wanted)
+        return bool(limits.min <= array.min() and array.max() <= limits.max)
+    # An empty list is float64 for numpy.
+    return array.size == 0 or array.dtype.kind == wanted.kind == "b"
+
+
+def _check_shape(spec: InputSpec, array: NDArray[Any], lengths: dict[str, tuple[int, str]]) -> None:
+    shape = array.shape
+    if len(shape) != len(spec.shape):
+        raise BatchError(
+            f"The input `{spec.name}` must have shape {_shape(spec.shape)}, but has {len(shape)} axes: {_shape(shape)}."
+        )
+    for axis, (length, wanted) in enumerate(zip(shape, spec.shape, strict=True)):
+        if length == wanted:
+            continue
+        if isinstance(wanted, int):
+            raise BatchError(
+                f"The input `{spec.name}` must have shape {_shape(spec.shape)}, but has {_shape(shape)}: axis {axis} "
+                f"must be {wanted}."
+            )
+        known, owner = lengths.setdefault(wanted, (length, spec.name))
+        if known != length:
+            raise BatchError(
+                f"The inputs of a batch disagree about `{wanted}`: it is {known} in `{owner}`, but {length} in "
+                f"`{spec.name}` (axis {axis} of {_shape(shape)})."
+            )
+
+
+def _shape(shape: Sequence[int | str]) -> str:
+    return f"({', '.join(str(length) for length in shape)}{',' if len(shape) == 1 else ''})"
+
+
+def _names(batch: Mapping[str, Any]) -> str:
+    return ", ".join(str(name) for name in batch) or "nothing"
+
+
+def _kind(value: object) -> str:
+    return f"a {type(value).__name__}"

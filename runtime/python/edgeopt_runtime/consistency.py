@@ -1,0 +1,109 @@
+"""Whether the parts of a manifest fit together: references, names used twice, kinds that a graph may not have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NoReturn
+
+from edgeopt_runtime.errors import ManifestError
+from edgeopt_runtime.manifest import GraphOutput, Manifest, Signature, TensorSpec
+
+__all__ = ["check_consistency"]
+
+# What each graph may give back; only `predict` gives arrays, only `evaluate` weights, and neither changes the state.
+OUTPUT_KINDS = {
+    "step": ("state", "metric"),
+    "accumulate": ("state", "metric"),
+    "apply": ("state", "metric"),
+    "evaluate": ("metric", "weight"),
+    "predict": ("output",),
+}
+
+
+def check_consistency(manifest: Manifest) -> None:
+    """Check what no single field can show.
+
+    Raises:
+        ManifestError: Names that clash or lead nowhere; the message says which.
+    """
+    # State, batches and hyperparameters are inputs of the same graphs and so share one set of names.
+    _unique(
+        "tensors, accumulators, hyperparameters and inputs",
+        (
+            spec.name
+            for specs in (manifest.tensors, manifest.accumulators, manifest.hyperparameters, manifest.inputs)
+            for spec in specs
+        ),
+    )
+    _unique("outputs", (output.name for output in manifest.outputs))
+    tensors = {spec.name: spec for spec in manifest.tensors}
+    for spec in (*manifest.tensors, *manifest.accumulators):
+        _check_owner(spec, tensors)
+    if not manifest.signatures:
+        _fail("signatures", "names no graph")
+    for name, signature in manifest.signatures.items():
+        _check_inputs(f"signatures.{name}", signature, manifest)
+        _check_outputs(f"signatures.{name}", name, signature, manifest)
+
+
+def _fail(where: str, problem: str) -> NoReturn:
+    raise ManifestError(f"manifest.json: `{where}` {problem}.")
+
+
+def _unique(where: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            _fail(where, f"use the name {name!r} twice")
+        seen.add(name)
+
+
+def _check_owner(spec: TensorSpec, tensors: Mapping[str, TensorSpec]) -> None:
+    where = f"{'accumulators' if spec.role == 'accumulator' else 'tensors'}: {spec.name}"
+    owner = tensors.get(spec.parameter) if spec.parameter is not None else None
+    if spec.parameter is not None and (owner is None or owner.role != "parameter"):
+        _fail(where, f"belongs to {spec.parameter!r}, which is not a parameter")
+    if spec.trainable and spec.role != "parameter":
+        _fail(where, "is trainable but not a parameter")
+    # Accumulators are the only tensors whose size no file vouches for, so their shapes are bounded here.
+    if spec.role == "accumulator" and spec.shape != (owner.shape if owner is not None else ()):
+        _fail(where, "must have the shape of its parameter, or none without a parameter")
+
+
+def _check_inputs(where: str, signature: Signature, manifest: Manifest) -> None:
+    known = {
+        "state": {spec.name for spec in (*manifest.tensors, *manifest.accumulators)},
+        "hyper": {spec.name for spec in manifest.hyperparameters},
+        "batch": {spec.name for spec in manifest.inputs if spec.kind == "model" or signature.file != "predict.onnx"},
+    }
+    _unique(f"{where}.inputs", (port.name for port in signature.inputs))
+    for port in signature.inputs:
+        if port.name not in known[port.kind]:
+            _fail(f"{where}.inputs", f"wants {port.name!r}, and there is no {port.kind} input of that name")
+
+
+def _check_outputs(where: str, name: str, signature: Signature, manifest: Manifest) -> None:
+    where = f"{where}.outputs"
+    tensors = {spec.name for spec in (*manifest.tensors, *manifest.accumulators)}
+    outputs = {spec.name for spec in manifest.outputs}
+    weights = {port.name for port in signature.outputs if port.kind == "weight"}
+    _unique(where, (port.name for port in signature.outputs))
+    _unique(where, (port.tensor for port in signature.outputs if port.tensor is not None))
+    for port in signature.outputs:
+        if port.kind not in OUTPUT_KINDS[name]:
+            _fail(where, f"has {port.name!r} of kind {port.kind}, which {name} cannot give")
+        if port.kind == "state" and port.tensor not in tensors:
+            _fail(where, f"replaces the tensor {port.tensor!r} by {port.name!r}, and there is no such tensor")
+        if port.kind == "output" and port.name not in outputs:
+            _fail(where, f"has {port.name!r}, which is not among the model's outputs")
+        _check_links(where, name, port, weights)
+
+
+def _check_links(where: str, name: str, port: GraphOutput, weights: set[str]) -> None:
+    if port.kind != "state" and port.tensor is not None:
+        _fail(where, f"has {port.name!r} with `tensor`, which only state outputs have")
+    weighted = name == "evaluate" and port.kind == "metric"
+    if weighted and port.weight not in weights:
+        _fail(where, f"has the metric {port.name!r} without a weight among the outputs")
+    if not weighted and port.weight is not None:
+        _fail(where, f"has {port.name!r} with `weight`, which only metrics of evaluate have")

@@ -1,0 +1,109 @@
+"""The training loop: epochs, means, callbacks, early stopping."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence, Sized
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from edgeopt_runtime.batch import Batch
+from edgeopt_runtime.errors import BatchError
+from edgeopt_runtime.progress import Progress
+
+if TYPE_CHECKING:
+    from edgeopt_runtime.session import TrainingSession
+
+__all__ = ["Batches", "Callback", "FitInfo", "History", "StopTraining", "fit"]
+
+# The same batches for each epoch, or a function that returns those of the next one.
+Batches = Iterable[Batch] | Callable[[], Iterable[Batch]]
+
+
+class StopTraining(Exception):  # noqa: N818 - a signal like StopIteration, not an error
+    """Raised by a callback of `fit` to end the training; what has been learned stays."""
+
+
+@dataclass(frozen=True)
+class FitInfo:
+    """What a callback is told.
+
+    Attributes:
+        event: ``step`` after each step, ``epoch`` after each epoch.
+        epoch: Number of the epoch, from 1.
+        step: Steps done in this call of `fit`.
+        metrics: Of this step; or of the epoch, as in `History.epochs`.
+    """
+
+    event: str
+    epoch: int
+    step: int
+    metrics: dict[str, float]
+
+
+Callback = Callable[["TrainingSession", FitInfo], object]
+
+
+@dataclass
+class History:
+    """What happened in a call of `fit`.
+
+    Attributes:
+        steps: The metrics of each step.
+        epochs: For each finished epoch the plain mean of each metric over its steps, and under ``evaluate.NAME`` the
+            results on ``evaluate_on``.
+        stopped: Whether a callback ended the training.
+    """
+
+    steps: list[dict[str, float]] = field(default_factory=list)
+    epochs: list[dict[str, float]] = field(default_factory=list)
+    stopped: bool = False
+
+
+def fit(
+    session: TrainingSession,
+    batches: Batches,
+    *,
+    epochs: int,
+    progress: bool,
+    callbacks: Sequence[Callback],
+    evaluate_on: Batches | None,
+) -> History:
+    """Train; see `TrainingSession.fit`."""
+    history = History()
+    try:
+        for epoch in range(1, epochs + 1):
+            source = batches() if callable(batches) else batches
+            first = len(history.steps)
+            line = Progress(f"epoch {epoch}/{epochs}", len(source) if isinstance(source, Sized) else None, progress)
+            try:
+                for batch in source:
+                    metrics = session.step(batch)
+                    history.steps.append(metrics)
+                    line.update(len(history.steps) - first, metrics)
+                    _tell(session, callbacks, FitInfo("step", epoch, len(history.steps), metrics))
+            finally:
+                line.close(len(history.steps) - first, _means(history.steps[first:]))
+            if len(history.steps) == first:
+                raise BatchError(
+                    f"There were no batches in epoch {epoch}. A generator serves one epoch only: give a list, or a "
+                    "function that returns the batches of the next epoch."
+                )
+            means = _means(history.steps[first:])
+            if evaluate_on is not None:
+                results = session.evaluate(evaluate_on() if callable(evaluate_on) else evaluate_on)
+                means.update({f"evaluate.{name}": value for name, value in results.items()})
+            history.epochs.append(means)
+            _tell(session, callbacks, FitInfo("epoch", epoch, len(history.steps), means))
+    except StopTraining:
+        history.stopped = True
+    return history
+
+
+def _tell(session: TrainingSession, callbacks: Sequence[Callback], info: FitInfo) -> None:
+    for callback in callbacks:
+        callback(session, info)
+
+
+def _means(steps: Sequence[dict[str, float]]) -> dict[str, float]:
+    names = steps[0] if steps else ()
+    return {name: sum(metrics[name] for metrics in steps) / len(steps) for name in names}

@@ -1,0 +1,182 @@
+"""What ``manifest.json`` says: tensors, inputs, hyperparameters and the signatures of the graphs.
+
+These classes are plain data. `edgeopt_runtime.parsing` reads them from JSON and trusts nothing; `Manifest.to_json`
+writes them, always in the same way.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from edgeopt_runtime.dtypes import DTYPES
+
+__all__ = [
+    "FORMAT",
+    "SCHEMA_VERSION",
+    "FileEntry",
+    "GraphInput",
+    "GraphOutput",
+    "Hyperparameter",
+    "InputSpec",
+    "Manifest",
+    "OutputSpec",
+    "Signature",
+    "TensorSpec",
+]
+
+FORMAT = "edgeopt"
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One tensor of the state.
+
+    Attributes:
+        name: Also the name of the graph inputs that read it.
+        role: ``parameter``, ``buffer``, ``optimizer``, ``counter``, ``seed`` or ``accumulator``.
+        dtype: A key of `edgeopt_runtime.dtypes.DTYPES`.
+        shape: Lengths of the axes; ``()`` for a scalar.
+        trainable: Whether a step changes this parameter.
+        parameter: The parameter that an optimizer slot or a gradient accumulator belongs to.
+        slot: The optimizer's name for this kind of state, such as ``exp_avg``.
+    """
+
+    name: str
+    role: str
+    dtype: str
+    shape: tuple[int, ...]
+    trainable: bool = False
+    parameter: str | None = None
+    slot: str | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the tensor's data in bytes."""
+        return math.prod(self.shape) * DTYPES[self.dtype].storage.itemsize
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One array of a batch: ``kind`` is ``model`` or ``loss``; a string in ``shape`` is a length known at run time."""
+
+    name: str
+    kind: str
+    dtype: str
+    shape: tuple[int | str, ...]
+
+
+@dataclass(frozen=True)
+class OutputSpec:
+    """One output of the model; a string in ``shape`` is a length known at run time."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+
+
+@dataclass(frozen=True)
+class Hyperparameter:
+    """A number that may be changed between steps, an input of the graphs of shape ``()``."""
+
+    name: str
+    dtype: str
+    default: float
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class GraphInput:
+    """An input of a graph: ``state``, ``batch`` or ``hyper``; its name is that of the tensor, input or number."""
+
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class GraphOutput:
+    """An output of a graph.
+
+    Attributes:
+        name: Its name in the graph.
+        kind: ``state``, ``metric``, ``weight`` or ``output``.
+        tensor: For ``state``: the state tensor it replaces.
+        weight: For a ``metric`` of ``evaluate``: the output that holds its weight in the mean over batches.
+    """
+
+    name: str
+    kind: str
+    tensor: str | None = None
+    weight: str | None = None
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The file of one graph and what goes in and out of it."""
+
+    file: str
+    inputs: tuple[GraphInput, ...]
+    outputs: tuple[GraphOutput, ...]
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """Size in bytes and SHA-256 (hexadecimal) of one file of the bundle."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything a runtime must know about a bundle; ``files`` is filled in when the bundle is written."""
+
+    opset: int
+    ir_version: int
+    minimum_onnxruntime: str
+    tensors: tuple[TensorSpec, ...]
+    accumulators: tuple[TensorSpec, ...]
+    hyperparameters: tuple[Hyperparameter, ...]
+    inputs: tuple[InputSpec, ...]
+    outputs: tuple[OutputSpec, ...]
+    signatures: Mapping[str, Signature]
+    producer: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, FileEntry] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """The text of ``manifest.json``; equal manifests give equal text."""
+        document = {
+            "format": FORMAT,
+            "schema_version": SCHEMA_VERSION,
+            "opset": self.opset,
+            "ir_version": self.ir_version,
+            "minimum_onnxruntime": self.minimum_onnxruntime,
+            "producer": dict(sorted(self.producer.items())),
+            "tensors": [_fields(spec) for spec in self.tensors],
+            "accumulators": [_fields(spec) for spec in self.accumulators],
+            "hyperparameters": [_fields(spec) for spec in self.hyperparameters],
+            "inputs": [_fields(spec) for spec in self.inputs],
+            "outputs": [_fields(spec) for spec in self.outputs],
+            "signatures": {
+                name: {
+                    "file": signature.file,
+                    "inputs": [_fields(port) for port in signature.inputs],
+                    "outputs": [_fields(port) for port in signature.outputs],
+                }
+                for name, signature in sorted(self.signatures.items())
+            },
+            "files": {name: _fields(entry) for name, entry in sorted(self.files.items())},
+        }
+        return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    """A record as JSON, without the optional fields it does not use."""
+    fields = {key: list(value) if isinstance(value, tuple) else value for key, value in vars(record).items()}
+    if isinstance(record, TensorSpec) and record.role != "parameter":
+        del fields["trainable"]
+    return {key: value for key, value in fields.items() if value is not None}

@@ -1,0 +1,145 @@
+"""Turning inputs of a serialized ONNX model into initializers, without the onnx package.
+
+A protobuf message is a sequence of fields, each a key (number and wire type) and a value, so a message can be changed
+by copying most of its bytes and leaving out or adding fields. The numbers are those of ``onnx.proto``; the encoding is
+described at https://protobuf.dev/programming-guides/encoding/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from edgeopt_runtime.dtypes import DTYPES
+from edgeopt_runtime.errors import GraphError, StorageError
+from edgeopt_runtime.tensors import Buffer, raw_bytes
+
+__all__ = ["bake"]
+
+MODEL_GRAPH = 7
+GRAPH_INITIALIZER = 5
+GRAPH_INPUT = 11
+VALUE_INFO_NAME = 1
+TENSOR_DIMS = 1
+TENSOR_DATA_TYPE = 2
+TENSOR_NAME = 8
+TENSOR_RAW_DATA = 9
+
+VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+# Protobuf counts the bytes of a message in a signed 32-bit number.
+LARGEST_MESSAGE = 2**31 - 1
+
+
+class Field(NamedTuple):
+    """One field of a message: its number and wire type, all its bytes, and the bytes of its value."""
+
+    number: int
+    wire_type: int
+    whole: memoryview
+    value: memoryview
+
+
+def bake(model: bytes, tensors: Mapping[str, tuple[str, NDArray[Any]]]) -> list[Buffer]:
+    """A model in which some graph inputs have become initializers.
+
+    Args:
+        model: A serialized ``ModelProto``.
+        tensors: By input name, the dtype (a key of `DTYPES`) and the values.
+
+    Returns:
+        The pieces of the new model in order; they share the memory of the arrays.
+
+    Raises:
+        GraphError: The bytes are no ONNX model.
+        StorageError: The model would be larger than the 2 GiB that a single ONNX file can be.
+    """
+    result: list[Buffer] = []
+    graphs = 0
+    for field in _fields(memoryview(model)):
+        if field.number != MODEL_GRAPH or field.wire_type != LENGTH:
+            result.append(field.whole)
+            continue
+        graphs += 1
+        pieces: list[Buffer] = [part.whole for part in _fields(field.value) if _input_name(part) not in tensors]
+        for name, (dtype, array) in tensors.items():
+            pieces.extend(_initializer(name, dtype, array))
+        result.extend((_key(MODEL_GRAPH, LENGTH) + _varint(_size(pieces)), *pieces))
+    if graphs != 1:
+        raise GraphError(f"The model must hold one graph, not {graphs}.")
+    if _size(result) > LARGEST_MESSAGE:
+        raise StorageError(
+            f"The model with its weights has {_size(result)} bytes; one ONNX file holds at most {LARGEST_MESSAGE}. "
+            "Save the bundle instead: its weights lie outside of the graphs."
+        )
+    return result
+
+
+def _fields(message: memoryview) -> Iterator[Field]:
+    position = 0
+    while position < len(message):
+        start = position
+        key, position = _read_varint(message, position)
+        wire_type = key & 7
+        if wire_type == LENGTH:
+            length, position = _read_varint(message, position)
+        elif wire_type == VARINT:
+            length = _read_varint(message, position)[1] - position
+        elif wire_type in (FIXED64, FIXED32):
+            length = 8 if wire_type == FIXED64 else 4
+        else:
+            raise GraphError(f"The ONNX model is damaged: unknown wire type {wire_type} at byte {start}.")
+        end = position + length
+        if end > len(message):
+            raise GraphError(f"The ONNX model is damaged: a field ends beyond its message, at byte {start}.")
+        yield Field(key >> 3, wire_type, message[start:end], message[position:end])
+        position = end
+
+
+def _read_varint(message: memoryview, position: int) -> tuple[int, int]:
+    """A number of 7 bits a byte, lowest first, and the position after it."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if position >= len(message):
+            break
+        byte = message[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise GraphError(f"The ONNX model is damaged: a number does not end at byte {position}.")
+
+
+def _input_name(field: Field) -> str | None:
+    if field.number != GRAPH_INPUT or field.wire_type != LENGTH:
+        return None
+    names = [bytes(part.value) for part in _fields(field.value) if part.number == VALUE_INFO_NAME]
+    return names[-1].decode("utf-8", "replace") if names else None
+
+
+def _initializer(name: str, dtype: str, array: NDArray[Any]) -> list[Buffer]:
+    data = raw_bytes(array)
+    encoded = name.encode()
+    head = b"".join(_key(TENSOR_DIMS, VARINT) + _varint(length) for length in array.shape)
+    head += _key(TENSOR_DATA_TYPE, VARINT) + _varint(DTYPES[dtype].onnx)
+    head += _key(TENSOR_NAME, LENGTH) + _varint(len(encoded)) + encoded
+    head += _key(TENSOR_RAW_DATA, LENGTH) + _varint(len(data))
+    return [_key(GRAPH_INITIALIZER, LENGTH) + _varint(len(head) + len(data)) + head, data]
+
+
+def _key(number: int, wire_type: int) -> bytes:
+    return _varint(number << 3 | wire_type)
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _size(pieces: list[Buffer]) -> int:
+    return sum(len(piece) for piece in pieces)

@@ -1,0 +1,289 @@
+"""Reading ``manifest.json`` without trusting it.
+
+Every field is checked for its kind, every name for being known and used once, every reference for its target.
+Unknown fields are refused: a runtime that does not know what a field means must not guess.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple, NoReturn, TypeVar
+
+from edgeopt_runtime.consistency import check_consistency
+from edgeopt_runtime.dtypes import DTYPES
+from edgeopt_runtime.errors import ForeignBundleError, ManifestError, UnsupportedVersionError
+from edgeopt_runtime.manifest import (
+    FORMAT,
+    SCHEMA_VERSION,
+    FileEntry,
+    GraphInput,
+    GraphOutput,
+    Hyperparameter,
+    InputSpec,
+    Manifest,
+    OutputSpec,
+    Signature,
+    TensorSpec,
+)
+
+__all__ = ["SIGNATURES", "STATE_FILE", "parse_manifest", "parse_version"]
+
+STATE_FILE = "state.safetensors"
+SIGNATURES = ("step", "accumulate", "apply", "evaluate", "predict")
+
+ROLES = ("parameter", "buffer", "optimizer", "counter", "seed")
+INPUT_KINDS = ("model", "loss")
+GRAPH_INPUT_KINDS = ("state", "batch", "hyper")
+GRAPH_OUTPUT_KINDS = ("state", "metric", "weight", "output")
+LONGEST_NAME = 1024
+LARGEST_LENGTH = 2**48
+
+T = TypeVar("T")
+
+
+class Node(NamedTuple):
+    """A JSON value and where it stands, so that each complaint can name the field."""
+
+    value: Any
+    path: str
+
+    def fail(self, problem: str) -> NoReturn:
+        """Raise a `ManifestError` about this field."""
+        raise ManifestError(f"manifest.json: `{self.path}` {problem}.")
+
+    def expected(self, what: str) -> NoReturn:
+        """Raise a `ManifestError` that shows the value next to what was expected."""
+        shown = repr(self.value)
+        self.fail(f"must be {what}, but is {shown if len(shown) <= 80 else shown[:77] + '...'}")
+
+    def mapping(self) -> dict[str, Node]:
+        """The entries of a JSON object."""
+        if not isinstance(self.value, dict):
+            self.expected("an object")
+        return {key: Node(value, f"{self.path}.{key}" if self.path else key) for key, value in self.value.items()}
+
+    def record(self, required: Collection[str], optional: Collection[str] = ()) -> dict[str, Node]:
+        """The entries of a JSON object that has all ``required`` keys and none but these and the ``optional`` ones."""
+        entries = self.mapping()
+        for key in required:
+            if key not in entries:
+                Node(None, f"{self.path}.{key}" if self.path else key).fail("is missing")
+        for key, node in entries.items():
+            if key not in required and key not in optional:
+                node.fail(f"is unknown to schema version {SCHEMA_VERSION}")
+        return entries
+
+    def array(self, parse: Callable[[Node], T]) -> tuple[T, ...]:
+        """Each element of a JSON array, parsed."""
+        if not isinstance(self.value, list):
+            self.expected("an array")
+        return tuple(parse(Node(value, f"{self.path}[{index}]")) for index, value in enumerate(self.value))
+
+    def text(self) -> str:
+        """A string that can be encoded as UTF-8."""
+        if not isinstance(self.value, str):
+            self.expected("a string")
+        if any("\ud800" <= character <= "\udfff" for character in self.value):
+            self.expected("text without lone surrogates")
+        return self.value
+
+    def label(self) -> str:
+        """A name: printable, not empty and not longer than 1024 characters."""
+        name = self.text()
+        if not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
+            self.expected(f"a printable name of 1 to {LONGEST_NAME} characters")
+        return name
+
+    def choice(self, allowed: Collection[str]) -> str:
+        """One of a few words."""
+        if not isinstance(self.value, str) or self.value not in allowed:
+            self.expected("one of " + ", ".join(allowed))
+        return self.value
+
+    def boolean(self) -> bool:
+        """``true`` or ``false``."""
+        if not isinstance(self.value, bool):
+            self.expected("true or false")
+        return self.value
+
+    def integer(self, least: int = 0) -> int:
+        """A whole number from ``least`` to the largest length a tensor can have."""
+        if isinstance(self.value, bool) or not isinstance(self.value, int) or not least <= self.value <= LARGEST_LENGTH:
+            self.expected(f"a whole number from {least} to {LARGEST_LENGTH}")
+        return self.value
+
+    def number(self) -> float:
+        """A finite number."""
+        if isinstance(self.value, bool) or not isinstance(self.value, (int, float)):
+            self.expected("a number")
+        if not abs(self.value) <= 1.7976931348623157e308:
+            self.expected("a finite number")
+        return self.value
+
+    def static_shape(self) -> tuple[int, ...]:
+        """Axis lengths, all known."""
+        shape = self.array(Node.integer)
+        if math.prod(shape) > LARGEST_LENGTH:
+            self.expected("the shape of a tensor that fits into memory")
+        return shape
+
+    def symbolic_shape(self) -> tuple[int | str, ...]:
+        """Axis lengths, known (numbers) or named (strings)."""
+        return self.array(lambda node: node.label() if isinstance(node.value, str) else node.integer())
+
+
+def parse_manifest(text: str | bytes) -> Manifest:
+    """Read a manifest from JSON.
+
+    Raises:
+        ForeignBundleError: The text is not JSON, or not a manifest of edgeopt's.
+        UnsupportedVersionError: The schema is newer than this runtime.
+        ManifestError: A field is missing, malformed or contradicts another; the message names the field.
+    """
+    try:
+        document = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise ForeignBundleError(f"manifest.json is not JSON: {error}.") from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ForeignBundleError(f'manifest.json is not an edgeopt manifest: `format` must be "{FORMAT}".')
+    version = Node(document.get("schema_version"), "schema_version").integer(1)
+    if version > SCHEMA_VERSION:
+        raise UnsupportedVersionError(
+            f"The bundle has schema version {version}; this runtime reads versions up to {SCHEMA_VERSION}. "
+            "Update edgeopt on this device, or export the bundle with an older edgeopt."
+        )
+    entries = Node(document, "").record(
+        (
+            *("format", "schema_version", "opset", "ir_version", "minimum_onnxruntime", "producer", "tensors"),
+            *("accumulators", "hyperparameters", "inputs", "outputs", "signatures", "files"),
+        )
+    )
+    manifest = Manifest(
+        opset=entries["opset"].integer(1),
+        ir_version=entries["ir_version"].integer(1),
+        minimum_onnxruntime=_version_text(entries["minimum_onnxruntime"]),
+        producer={key: node.text() for key, node in entries["producer"].mapping().items()},
+        tensors=entries["tensors"].array(lambda node: _tensor(node, ROLES)),
+        accumulators=entries["accumulators"].array(lambda node: _tensor(node, ("accumulator",))),
+        hyperparameters=entries["hyperparameters"].array(_hyperparameter),
+        inputs=entries["inputs"].array(_input),
+        outputs=entries["outputs"].array(_output),
+        signatures={
+            Node(name, "signatures").choice(SIGNATURES): _signature(node, name)
+            for name, node in entries["signatures"].mapping().items()
+        },
+        files={name: _file(node) for name, node in entries["files"].mapping().items()},
+    )
+    check_consistency(manifest)
+    return manifest
+
+
+def parse_version(text: str) -> tuple[int, ...]:
+    """The leading numbers of a version, ``"1.20.1+cpu"`` gives ``(1, 20, 1)``."""
+    match = re.match(r"\d{1,6}(?:\.\d{1,6})*", text, re.ASCII)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
+
+
+def _unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {twice!r} occurs twice in one object")
+    return document
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _version_text(node: Node) -> str:
+    text = node.text()
+    if not re.fullmatch(r"\d{1,6}(\.\d{1,6}){1,3}", text, re.ASCII):
+        node.expected("a version such as 1.17.0")
+    return text
+
+
+def _tensor(node: Node, roles: Collection[str]) -> TensorSpec:
+    entries = node.record(("name", "role", "dtype", "shape"), ("trainable", "parameter", "slot"))
+    return TensorSpec(
+        name=entries["name"].label(),
+        role=entries["role"].choice(roles),
+        dtype=entries["dtype"].choice(DTYPES),
+        shape=entries["shape"].static_shape(),
+        trainable=entries["trainable"].boolean() if "trainable" in entries else False,
+        parameter=entries["parameter"].label() if "parameter" in entries else None,
+        slot=entries["slot"].label() if "slot" in entries else None,
+    )
+
+
+def _hyperparameter(node: Node) -> Hyperparameter:
+    entries = node.record(("name", "dtype", "default"), ("description",))
+    dtype = entries["dtype"].choice(DTYPES)
+    default = entries["default"].number()
+    if dtype in ("bfloat16", "bool"):
+        entries["dtype"].expected("a type of number that numpy has")
+    storage = DTYPES[dtype].storage
+    if storage.kind in "iu":
+        entries["default"].integer(-LARGEST_LENGTH)
+    return Hyperparameter(
+        name=entries["name"].label(),
+        dtype=dtype,
+        default=default,
+        description=entries["description"].text() if "description" in entries else "",
+    )
+
+
+def _input(node: Node) -> InputSpec:
+    entries = node.record(("name", "kind", "dtype", "shape"))
+    return InputSpec(
+        name=entries["name"].label(),
+        kind=entries["kind"].choice(INPUT_KINDS),
+        dtype=entries["dtype"].choice(DTYPES),
+        shape=entries["shape"].symbolic_shape(),
+    )
+
+
+def _output(node: Node) -> OutputSpec:
+    entries = node.record(("name", "dtype", "shape"))
+    return OutputSpec(
+        name=entries["name"].label(),
+        dtype=entries["dtype"].choice(DTYPES),
+        shape=entries["shape"].symbolic_shape(),
+    )
+
+
+def _signature(node: Node, name: str) -> Signature:
+    entries = node.record(("file", "inputs", "outputs"))
+    # A fixed name for each graph: no path of the manifest's choosing is ever opened.
+    return Signature(
+        file=entries["file"].choice((f"{name}.onnx",)),
+        inputs=entries["inputs"].array(_graph_input),
+        outputs=entries["outputs"].array(_graph_output),
+    )
+
+
+def _graph_input(node: Node) -> GraphInput:
+    entries = node.record(("name", "kind"))
+    return GraphInput(name=entries["name"].label(), kind=entries["kind"].choice(GRAPH_INPUT_KINDS))
+
+
+def _graph_output(node: Node) -> GraphOutput:
+    entries = node.record(("name", "kind"), ("tensor", "weight"))
+    return GraphOutput(
+        name=entries["name"].label(),
+        kind=entries["kind"].choice(GRAPH_OUTPUT_KINDS),
+        tensor=entries["tensor"].label() if "tensor" in entries else None,
+        weight=entries["weight"].label() if "weight" in entries else None,
+    )
+
+
+def _file(node: Node) -> FileEntry:
+    entries = node.record(("bytes", "sha256"))
+    digest = entries["sha256"].text()
+    if not re.fullmatch(r"[0-9a-f]{64}", digest, re.ASCII):
+        entries["sha256"].expected("64 lower-case hexadecimal digits")
+    return FileEntry(bytes=entries["bytes"].integer(), sha256=digest)

@@ -1,0 +1,205 @@
+"""One graph of a bundle, bound to the buffers of the state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnxruntime  # type: ignore[import-untyped] # it ships no type hints
+from numpy.typing import NDArray
+
+from edgeopt_runtime.dtypes import DTYPES
+from edgeopt_runtime.errors import ExecutionError, GraphError, UnsupportedVersionError
+from edgeopt_runtime.manifest import Manifest, Signature
+from edgeopt_runtime.providers import RUNTIME_ERRORS, Options
+from edgeopt_runtime.state import StateBuffers, ort_value
+from edgeopt_runtime.tensors import aligned_empty
+
+__all__ = ["Program"]
+
+
+class Program:
+    """A graph that reads the state, a batch and the hyperparameters, and writes the next state and some numbers.
+
+    On the CPU its inputs and outputs are bound once for each arrangement of the state's buffers (two for ``step``);
+    a run then binds only the arrays of the batch. With other providers ONNX Runtime copies an input to the device when
+    it is bound, so everything is bound anew in each run.
+
+    Args:
+        name: Name of the signature.
+        graph: The serialized ONNX model.
+        manifest: Describes the tensors and the signature.
+        state: Holds the tensors.
+        hyper: The hyperparameters by name, arrays of shape ``()`` whose memory the graph reads.
+        options: Settings of ONNX Runtime.
+
+    Raises:
+        GraphError: The graph's inputs and outputs differ from the signature, or ONNX Runtime refuses it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        graph: bytes,
+        manifest: Manifest,
+        state: StateBuffers,
+        hyper: Mapping[str, NDArray[Any]],
+        options: Options,
+    ) -> None:
+        signature = manifest.signatures[name]
+        self._file = signature.file
+        self._state = state
+        self._session = options.open(signature.file, graph)
+        types = _check_graph(self._session, signature, manifest)
+        self._batch_dtypes = {
+            spec.name: spec.dtype
+            for spec in manifest.inputs
+            if any(port.kind == "batch" and port.name == spec.name for port in signature.inputs)
+        }
+        self._reads = [port.name for port in signature.inputs if port.kind == "state"]
+        self._writes = [(port.name, port.tensor) for port in signature.outputs if port.tensor is not None]
+        self._results = [port.name for port in signature.outputs if port.kind == "output"]
+        self._hyper = [
+            (port.name, ort_value(hyper[port.name], hyper[port.name].dtype.name))
+            for port in signature.inputs
+            if port.kind == "hyper"
+        ]
+        self._scalars = {
+            port.name: aligned_empty((), DTYPES[types[port.name]].storage)
+            for port in signature.outputs
+            if port.kind in ("metric", "weight")
+        }
+        self._scalar_values = [(key, ort_value(array, types[key])) for key, array in self._scalars.items()]
+        self._flips = state.mask(tensor for _, tensor in self._writes)
+        self._mask = self._flips | state.mask(self._reads)
+        self._bindings: dict[int, onnxruntime.IOBinding] | None = {} if options.cpu_only else None
+
+    def run(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, float]:
+        """Run the graph on a checked batch and return its numbers; the state changes only with `commit`.
+
+        Raises:
+            ExecutionError: ONNX Runtime failed.
+        """
+        self._run(batch)
+        return {name: array.item() for name, array in self._scalars.items()}
+
+    def predict(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Run the graph on a checked batch and return its arrays, copies of their own.
+
+        Raises:
+            ExecutionError: ONNX Runtime failed.
+        """
+        binding = self._run(batch)
+        return dict(zip(self._results, binding.copy_outputs_to_cpu(), strict=True))
+
+    def commit(self) -> None:
+        """Make what the last run wrote the state."""
+        self._state.sides ^= self._flips
+
+    def _run(self, batch: Mapping[str, NDArray[Any]]) -> onnxruntime.IOBinding:
+        try:
+            binding = self._binding()
+            for name, dtype in self._batch_dtypes.items():
+                if dtype == "bfloat16":
+                    binding.bind_ortvalue_input(name, ort_value(batch[name], dtype))
+                else:
+                    binding.bind_cpu_input(name, batch[name])
+            for name in self._results:
+                # Bound anew each time: a binding keeps the array that ONNX Runtime allocated, whose shape is that of
+                # the batch before.
+                binding.bind_output(name)
+            self._session.run_with_iobinding(binding)
+            if self._bindings is None:
+                binding.synchronize_outputs()
+        except RUNTIME_ERRORS as error:
+            raise ExecutionError(
+                f"ONNX Runtime failed while running {self._file}: {error}. The state is unchanged. If the batch came "
+                "from outside, check its values: a class index beyond the number of classes is a common cause."
+            ) from error
+        return binding
+
+    def _binding(self) -> onnxruntime.IOBinding:
+        key = self._state.sides & self._mask
+        if self._bindings is None:
+            return self._bind()
+        if key not in self._bindings:
+            self._bindings[key] = self._bind()
+        return self._bindings[key]
+
+    def _bind(self) -> onnxruntime.IOBinding:
+        binding = self._session.io_binding()
+        for name in self._reads:
+            binding.bind_ortvalue_input(name, self._state.reading(name))
+        for name, value in self._hyper:
+            binding.bind_ortvalue_input(name, value)
+        for name, tensor in self._writes:
+            binding.bind_ortvalue_output(name, self._state.writing(tensor))
+        for name, value in self._scalar_values:
+            binding.bind_ortvalue_output(name, value)
+        return binding
+
+
+def _check_graph(session: onnxruntime.InferenceSession, signature: Signature, manifest: Manifest) -> dict[str, str]:
+    """Compare a graph with its signature; returns the dtype of each output."""
+    described: dict[str, tuple[str, tuple[int | str, ...]]] = {
+        **{spec.name: (spec.dtype, spec.shape) for spec in manifest.inputs},
+        **{spec.name: (spec.dtype, spec.shape) for spec in (*manifest.tensors, *manifest.accumulators)},
+        **{spec.name: (spec.dtype, ()) for spec in manifest.hyperparameters},
+    }
+    inputs = {node.name: node for node in session.get_inputs()}
+    outputs = {node.name: node for node in session.get_outputs()}
+    _check_names(signature.file, "inputs", {port.name for port in signature.inputs}, inputs.keys())
+    _check_names(signature.file, "outputs", {port.name for port in signature.outputs}, outputs.keys())
+    for port in signature.inputs:
+        _check_type(signature.file, inputs[port.name], *described[port.name])
+    results = {spec.name: (spec.dtype, spec.shape) for spec in manifest.outputs}
+    types = {}
+    for output in signature.outputs:
+        node = outputs[output.name]
+        if output.tensor is not None:
+            types[output.name], shape = described[output.tensor]
+        elif output.kind == "output":
+            types[output.name], shape = results[output.name]
+            if types[output.name] == "bfloat16":
+                raise UnsupportedVersionError(
+                    f"{signature.file}: the output `{output.name}` is bfloat16, which numpy does not have. Export the "
+                    "model with an output of float32."
+                )
+        else:
+            types[output.name], shape = _numpy_type(signature.file, node), ()
+            if node.shape:
+                raise GraphError(f"{signature.file}: the metric `{output.name}` is not a scalar.")
+        _check_type(signature.file, node, types[output.name], shape)
+    return types
+
+
+def _check_names(file: str, what: str, expected: set[str], found: Any) -> None:
+    if expected != set(found):
+        raise GraphError(
+            f"{file}: the graph's {what} differ from the manifest's signature; only in the manifest: "
+            f"{sorted(expected - set(found))}, only in the graph: {sorted(set(found) - expected)}."
+        )
+
+
+def _check_type(file: str, node: Any, dtype: str, shape: tuple[int | str, ...]) -> None:
+    # ONNX Runtime reports scalars and unknown shapes alike as []. It compares the real shapes when it runs.
+    fits = not node.shape or (
+        len(node.shape) == len(shape)
+        and all(
+            actual == wanted or not (isinstance(actual, int) and isinstance(wanted, int))
+            for actual, wanted in zip(node.shape, shape, strict=True)
+        )
+    )
+    if node.type != f"tensor({DTYPES[dtype].ort})" or not fits:
+        raise GraphError(
+            f"{file}: `{node.name}` is {node.type} of shape {node.shape}; the manifest says {dtype} of shape "
+            f"{list(shape)}."
+        )
+
+
+def _numpy_type(file: str, node: Any) -> str:
+    for row in DTYPES.values():
+        if node.type == f"tensor({row.ort})" and row.name != "bfloat16" and row.storage != np.dtype(np.bool_):
+            return row.name
+    raise GraphError(f"{file}: the metric `{node.name}` is {node.type}, which is not a number.")

@@ -1,0 +1,117 @@
+"""Settings of ONNX Runtime, and what it raises."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnxruntime  # type: ignore[import-untyped] # it ships no type hints
+from onnxruntime.capi import onnxruntime_pybind11_state as native  # type: ignore[import-untyped] # it ships no type hints
+
+from edgeopt_runtime.errors import BundleError, GraphError, ProviderError, UnsupportedVersionError
+
+__all__ = ["CPU", "RUNTIME_ERRORS", "Options"]
+
+CPU = "CPUExecutionProvider"
+
+# ONNX Runtime turns its status codes into exceptions without a common root; the rest arrives as RuntimeError.
+RUNTIME_ERRORS: tuple[type[Exception], ...] = (
+    native.EPFail,
+    native.EngineError,
+    native.Fail,
+    native.InvalidArgument,
+    native.InvalidGraph,
+    native.InvalidProtobuf,
+    native.NoModel,
+    native.NotImplemented,
+    native.RuntimeException,
+    RuntimeError,
+    ValueError,
+)
+
+# Warnings of the optimizer about unused initializers and the like are no news to someone who trains.
+LOG_ERRORS_ONLY = 3
+
+
+@dataclass(frozen=True)
+class Options:
+    """How graphs are run.
+
+    Attributes:
+        providers: Execution providers in order of preference, as ``onnxruntime.InferenceSession`` takes them; the CPU
+            takes what is left over.
+        provider_options: Options for each of ``providers``.
+        threads: Threads within an operator; None lets ONNX Runtime take one for each core.
+        deterministic: Ask for kernels that give the same bits each time.
+    """
+
+    providers: Sequence[str | tuple[str, Mapping[str, Any]]] = (CPU,)
+    provider_options: Sequence[Mapping[str, Any]] | None = None
+    threads: int | None = None
+    deterministic: bool = False
+
+    def __post_init__(self) -> None:
+        available = onnxruntime.get_available_providers()
+        missing = [name for name in self.names if name not in available]
+        if missing or not self.providers:
+            raise ProviderError(
+                f"The execution provider {', '.join(missing) or '(none)'} is not part of this onnxruntime. Available: "
+                f"{', '.join(available)}. Install the onnxruntime package that brings it, or choose another."
+            )
+        if self.provider_options is not None and len(self.provider_options) != len(self.providers):
+            raise ProviderError(
+                f"There are {len(self.providers)} providers, but options for {len(self.provider_options)}; give one "
+                "mapping for each provider, empty if need be."
+            )
+        if self.threads is not None and (isinstance(self.threads, bool) or self.threads < 1):
+            raise ProviderError(f"`threads` must be at least 1 or None, not {self.threads}.")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the providers without their options."""
+        return tuple(provider if isinstance(provider, str) else provider[0] for provider in self.providers)
+
+    @property
+    def cpu_only(self) -> bool:
+        """Whether all memory is the CPU's."""
+        return self.names == (CPU,)
+
+    def open(self, file: str, graph: bytes) -> onnxruntime.InferenceSession:
+        """Make a graph ready to run.
+
+        Raises:
+            ProviderError: A provider is available but did not start, for want of its hardware or a library.
+            UnsupportedVersionError: The graph needs a newer ONNX Runtime.
+            GraphError: ONNX Runtime refuses the graph.
+        """
+        settings = onnxruntime.SessionOptions()
+        settings.log_severity_level = LOG_ERRORS_ONLY
+        if self.threads is not None:
+            settings.intra_op_num_threads = self.threads
+        if self.deterministic:
+            settings.use_deterministic_compute = True
+            settings.inter_op_num_threads = 1
+        providers = [name if isinstance(name, str) else (name[0], dict(name[1])) for name in self.providers]
+        options = None if self.provider_options is None else [dict(option) for option in self.provider_options]
+        try:
+            session = onnxruntime.InferenceSession(graph, settings, providers=providers, provider_options=options)
+        except RUNTIME_ERRORS as error:
+            raise _graph_error(file, error) from error
+        # Without an exception, ONNX Runtime goes on with the CPU when a provider does not start.
+        missing = [name for name in self.names if name not in session.get_providers()]
+        if missing:
+            raise ProviderError(
+                f"The execution provider {', '.join(missing)} did not start for {file}: its hardware or one of its "
+                f"libraries is missing, or its options are wrong. Started: {', '.join(session.get_providers())}."
+            )
+        return session
+
+
+def _graph_error(file: str, error: Exception) -> BundleError:
+    words = str(error)
+    if "IR version" in words or "is till opset" in words or "under development" in words:
+        return UnsupportedVersionError(
+            f"{file} needs a newer ONNX Runtime than {onnxruntime.__version__}: {words}. Update the package."
+        )
+    return GraphError(f"ONNX Runtime {onnxruntime.__version__} refuses {file}: {words}.")

@@ -1,0 +1,379 @@
+"""`TrainingSession`: a bundle that trains."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeopt_runtime.archive import BundleContents, read_bundle, write_bundle
+from edgeopt_runtime.atomic import replace_file
+from edgeopt_runtime.batch import Batch, BatchReader, each_batch
+from edgeopt_runtime.errors import BatchError, HyperparameterError, NonFiniteLossError, StateError
+from edgeopt_runtime.evaluation import WeightedMeans
+from edgeopt_runtime.fit import Batches, Callback, History, fit
+from edgeopt_runtime.hyper import Hyperparameters
+from edgeopt_runtime.manifest import InputSpec, Manifest, Signature
+from edgeopt_runtime.onnx_wire import bake
+from edgeopt_runtime.program import Program
+from edgeopt_runtime.providers import CPU, Options
+from edgeopt_runtime.state import StateBuffers
+from edgeopt_runtime.tensors import check_array
+
+__all__ = ["TrainingSession"]
+
+OnNonFinite = Literal["raise", "skip", "ignore"]
+
+# Metrics that must be finite for a step to count.
+GUARDED = ("loss", "grad_norm")
+
+
+class TrainingSession:
+    """A training step, its state and everything else a bundle holds, ready to run on this device.
+
+    Calls from several threads are carried out one after the other.
+
+    Args:
+        contents: The bundle; its state is copied.
+        providers: ONNX Runtime's execution providers in order of preference; None means the CPU.
+        provider_options: Options for each of ``providers``.
+        threads: Threads within an operator; None lets ONNX Runtime choose.
+        deterministic: Ask for kernels that give the same bits each time.
+        on_nonfinite: What to do when a step's loss (or the metric ``grad_norm``) is infinite or NaN. ``"raise"``
+            raises `NonFiniteLossError` and leaves the state, counters included, as it was. ``"skip"`` leaves the state
+            too, but returns the metrics; under this setting they hold ``skipped``, 1.0 or 0.0. ``"ignore"`` goes on.
+
+    Raises:
+        ProviderError: A provider is not available.
+    """
+
+    def __init__(
+        self,
+        contents: BundleContents,
+        *,
+        providers: Sequence[str | tuple[str, Mapping[str, Any]]] | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
+        threads: int | None = None,
+        deterministic: bool = False,
+        on_nonfinite: OnNonFinite = "raise",
+    ) -> None:
+        if on_nonfinite not in ("raise", "skip", "ignore"):
+            raise StateError(f'`on_nonfinite` must be "raise", "skip" or "ignore", not {on_nonfinite!r}.')
+        self._options = Options((CPU,) if providers is None else providers, provider_options, threads, deterministic)
+        self._on_nonfinite = on_nonfinite
+        self._graphs = dict(contents.graphs)
+        self._manifest = contents.manifest
+        manifest = self._manifest
+        specs = (*manifest.tensors, *manifest.accumulators)
+        self._state = StateBuffers(specs, contents.state, manifest.signatures)
+        self._hyper = Hyperparameters(manifest.hyperparameters)
+        # Whether gradients are accumulated that no update has used yet.
+        self._pending = any(spec.name in contents.state for spec in manifest.accumulators)
+        self._programs: dict[str, tuple[Program, BatchReader]] = {}
+        self._lock = threading.RLock()
+
+    @classmethod
+    def load(
+        cls,
+        source: str | os.PathLike[str] | bytes,
+        *,
+        providers: Sequence[str | tuple[str, Mapping[str, Any]]] | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
+        threads: int | None = None,
+        deterministic: bool = False,
+        on_nonfinite: OnNonFinite = "raise",
+    ) -> TrainingSession:
+        """Read a bundle from a folder, a packed file or the bytes of one; the options are those of the class.
+
+        Raises:
+            BundleError: The bundle cannot be used.
+            ProviderError: A provider is not available.
+        """
+        return cls(
+            read_bundle(source),
+            providers=providers,
+            provider_options=provider_options,
+            threads=threads,
+            deterministic=deterministic,
+            on_nonfinite=on_nonfinite,
+        )
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the bundle says about itself, with the current hyperparameters as defaults."""
+        return replace(self._manifest, hyperparameters=self._hyper.specs())
+
+    @property
+    def signature(self) -> tuple[InputSpec, ...]:
+        """Name, kind, dtype and shape of each array of a batch: the model's inputs, then those of the loss."""
+        return _ordered_inputs(self._manifest)
+
+    @property
+    def hyperparameters(self) -> dict[str, float]:
+        """The current values by name."""
+        return self._hyper.values()
+
+    def step(self, batch: Batch) -> dict[str, float]:
+        """One training step: forward, loss, backward, update.
+
+        Args:
+            batch: Arrays by input name, or in the order of `signature`. They are read in place, not copied, and must
+                not change during the call.
+
+        Returns:
+            The metrics of the step, ``loss`` among them.
+
+        Raises:
+            BatchError: The batch does not fit.
+            NonFiniteLossError: The loss is infinite or NaN; the state is as it was.
+            ExecutionError: ONNX Runtime failed; the state is as it was.
+        """
+        with self._lock:
+            return self._advance("step", batch)
+
+    def accumulate(self, batch: Batch) -> dict[str, float]:
+        """Add the gradients of one microbatch to those accumulated; the parameters stay. Raises what `step` raises."""
+        with self._lock:
+            metrics = self._advance("accumulate", batch)
+            self._pending = self._pending or not metrics.get("skipped")
+            return metrics
+
+    def apply(self) -> dict[str, float]:
+        """Update the parameters with the accumulated gradients, and start anew.
+
+        The update equals that of one step on all the microbatches together. If it is refused because the gradient
+        norm is not finite, the accumulated gradients are dropped.
+
+        Raises:
+            StateError: Nothing has been accumulated.
+            NonFiniteLossError: The gradient norm is infinite or NaN; the parameters are as they were.
+            ExecutionError: ONNX Runtime failed; the state is as it was.
+        """
+        with self._lock:
+            self._program("apply")
+            if not self._pending:
+                raise StateError("Nothing has been accumulated since the last update; call `accumulate` first.")
+            try:
+                metrics = self._advance("apply", {})
+            except NonFiniteLossError:
+                self._drop_accumulated()
+                raise
+            self._drop_accumulated()
+            return metrics
+
+    def evaluate(self, batches: Batch | Iterable[Batch]) -> dict[str, float]:
+        """Loss and metrics without training; the state stays.
+
+        Over several batches each metric is the mean weighted by what it counts (samples, tokens), so the result does
+        not depend on how the data is cut into batches.
+
+        Args:
+            batches: One batch (a mapping, or a list or tuple of arrays), or an iterable of batches.
+
+        Raises:
+            BatchError: A batch does not fit, or there is none.
+        """
+        with self._lock:
+            program, read = self._program("evaluate")
+            means = WeightedMeans(self._manifest.signatures["evaluate"])
+            for batch in each_batch(batches):
+                means.add(program.run(read(batch)))
+            if not means.batches:
+                raise BatchError("There is no batch to evaluate.")
+            return means.result()
+
+    def predict(self, inputs: Any) -> NDArray[Any] | dict[str, NDArray[Any]]:
+        """The model's output, or its outputs by name if it has several; the state stays.
+
+        Args:
+            inputs: The model's inputs by name or in order, or the array itself if there is one. A mapping may hold
+                the inputs of the loss besides.
+
+        Raises:
+            BatchError: The inputs do not fit.
+            ExecutionError: ONNX Runtime failed.
+        """
+        with self._lock:
+            program, read = self._program("predict")
+            outputs = program.predict(read(inputs))
+        return next(iter(outputs.values())) if len(outputs) == 1 else outputs
+
+    def fit(
+        self,
+        batches: Batches,
+        *,
+        epochs: int = 1,
+        progress: bool = True,
+        callbacks: Sequence[Callback] = (),
+        evaluate_on: Batches | None = None,
+    ) -> History:
+        """Train for some epochs.
+
+        Args:
+            batches: An iterable of batches, or a function that returns the batches of the next epoch.
+            epochs: How often to go through them.
+            progress: Show a line on stderr, if that is a terminal.
+            callbacks: Called as ``callback(session, info)`` after each step and each epoch, see `FitInfo`. One that
+                raises `StopTraining` ends the training.
+            evaluate_on: Batches to evaluate after each epoch.
+
+        Raises:
+            BatchError: A batch does not fit, or an epoch has none.
+            NonFiniteLossError: See `step`.
+        """
+        return fit(self, batches, epochs=epochs, progress=progress, callbacks=callbacks, evaluate_on=evaluate_on)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the bundle with the current state and hyperparameters; a session loaded from it goes on bit for bit.
+
+        Written as a folder if ``path`` is one, or if nothing is there and it does not end in ``.edgeopt``; else as one
+        file. Gradients that are accumulated but not applied are kept too.
+
+        Raises:
+            StorageError: The disk is full or may not be written. The bundle that was there before is whole.
+        """
+        with self._lock:
+            write_bundle(path, self.manifest, self._graphs, self._current(self._pending))
+
+    def export_inference(self, path: str | os.PathLike[str]) -> None:
+        """Write the trained model as a plain ONNX file that has only the model's inputs.
+
+        Raises:
+            StateError: The bundle has no graph for prediction.
+            StorageError: The file cannot be written, or the model is larger than 2 GiB.
+        """
+        with self._lock:
+            signature = self._signature("predict")
+            tensors: dict[str, tuple[str, NDArray[Any]]] = {}
+            for port in signature.inputs:
+                if port.kind == "state":
+                    tensors[port.name] = self._state.specs[port.name].dtype, self._state.current(port.name)
+                elif port.kind == "hyper":
+                    array = self._hyper.arrays[port.name]
+                    tensors[port.name] = array.dtype.name, array
+            replace_file(Path(path), bake(self._graphs[signature.file], tensors))
+
+    def parameters(self) -> dict[str, NDArray[Any]]:
+        """Copies of the parameters by name; bfloat16 as ``uint16`` arrays of the same bits."""
+        with self._lock:
+            return {
+                spec.name: self._state.current(spec.name).copy()
+                for spec in self._manifest.tensors
+                if spec.role == "parameter"
+            }
+
+    def load_parameters(self, parameters: Mapping[str, NDArray[Any]]) -> None:
+        """Replace some parameters or buffers by copies of these arrays; optimizer state stays.
+
+        Raises:
+            StateError: A name is not that of a parameter or buffer, or an array has another dtype or shape. Nothing is
+                replaced then.
+        """
+        with self._lock:
+            checked = []
+            for name, array in parameters.items():
+                spec = self._state.specs.get(name)
+                if spec is None or spec.role not in ("parameter", "buffer"):
+                    raise StateError(f"The bundle has no parameter or buffer `{name}`.")
+                checked.append((name, check_array(spec, np.asarray(array))))
+            for name, array in checked:
+                self._state.current(name)[...] = array
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Copies of all state tensors by name: parameters, buffers, optimizer state, counters, seed."""
+        with self._lock:
+            return {name: array.copy() for name, array in self._current(False).items()}
+
+    def set_hyper(self, name: str | None = None, value: float | None = None, /, **values: float) -> None:
+        """Set hyperparameters, ``set_hyper("schedule.lr", 1e-4)`` or ``set_hyper(lr=1e-4)``.
+
+        A name may be shortened to its last component if that is unambiguous. The values hold from the next step on
+        and are saved with the bundle.
+
+        Raises:
+            HyperparameterError: A name is unknown or ambiguous, or a value is not a finite number.
+        """
+        if name is not None:
+            if value is None:
+                raise HyperparameterError(f"There is no value for `{name}`.")
+            values = {**values, name: value}
+        with self._lock:
+            self._hyper.set(values)
+
+    def reset_seed(self, seed: int) -> None:
+        """Start the random numbers of dropout and the like anew from ``seed``.
+
+        Raises:
+            StateError: The bundle uses no random numbers, or the seed does not fit its type.
+        """
+        with self._lock:
+            seeds = [spec for spec in self._manifest.tensors if spec.role == "seed"]
+            if not seeds:
+                raise StateError("The bundle uses no random numbers; there is no seed to set.")
+            for spec in seeds:
+                limits = np.iinfo(self._state.current(spec.name).dtype)
+                if not limits.min <= seed <= limits.max:
+                    raise StateError(f"The seed must be a whole number from {limits.min} to {limits.max}, not {seed}.")
+                self._state.current(spec.name)[...] = seed
+            if "draws" in self._state.specs:
+                self._state.current("draws")[...] = 0
+
+    def _advance(self, name: str, batch: Batch) -> dict[str, float]:
+        """Run a graph that changes the state, and commit the result unless it is not finite."""
+        program, read = self._program(name)
+        metrics = program.run(read(batch))
+        bad = [key for key in GUARDED if key in metrics and not math.isfinite(metrics[key])]
+        if bad and self._on_nonfinite == "raise":
+            raise NonFiniteLossError(
+                f"`{bad[0]}` of this {name} is {metrics[bad[0]]}; the state is as it was before. Lower the learning "
+                'rate, clip gradients, check the batch for NaN, or load the session with on_nonfinite="skip".',
+                metrics,
+            )
+        if not bad or self._on_nonfinite == "ignore":
+            program.commit()
+        if self._on_nonfinite == "skip":
+            metrics["skipped"] = float(bool(bad))
+        return metrics
+
+    def _program(self, name: str) -> tuple[Program, BatchReader]:
+        """A graph and the reader of its batches, made at the first use."""
+        if name not in self._programs:
+            signature = self._signature(name)
+            used = {port.name for port in signature.inputs if port.kind == "batch"}
+            specs = _ordered_inputs(self._manifest)
+            program = Program(
+                name, self._graphs[signature.file], self._manifest, self._state, self._hyper.arrays, self._options
+            )
+            reader = BatchReader([spec for spec in specs if spec.name in used], {spec.name for spec in specs})
+            self._programs[name] = program, reader
+        return self._programs[name]
+
+    def _signature(self, name: str) -> Signature:
+        if name not in self._manifest.signatures:
+            raise StateError(
+                f"The bundle has no {name} graph; it has {', '.join(self._manifest.signatures)}. Export it with one."
+            )
+        return self._manifest.signatures[name]
+
+    def _drop_accumulated(self) -> None:
+        for spec in self._manifest.accumulators:
+            self._state.current(spec.name).fill(0)
+        self._pending = False
+
+    def _current(self, with_accumulators: bool) -> dict[str, NDArray[Any]]:
+        specs = self._manifest.tensors
+        if with_accumulators:
+            specs = (*specs, *self._manifest.accumulators)
+        return {spec.name: self._state.current(spec.name) for spec in specs}
+
+
+def _ordered_inputs(manifest: Manifest) -> tuple[InputSpec, ...]:
+    """The model's inputs, then those of the loss."""
+    return tuple(sorted(manifest.inputs, key=lambda spec: spec.kind != "model"))

@@ -1,0 +1,110 @@
+"""The state of a session in memory: two buffers for each tensor that a graph replaces.
+
+A graph reads one buffer of a tensor and writes the other, and only when the result is wanted do the two change places.
+An output must never be written to the buffer of its own input: nodes that still have to read the input would see the
+new value. Nothing is copied, and a step that went wrong costs nothing: it is simply not committed.
+
+Tensors that the same graphs replace always change places together. Such a group has one bit of `StateBuffers.sides`,
+which says which of the two buffers holds the current values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import onnxruntime  # type: ignore[import-untyped] # it ships no type hints
+from numpy.typing import NDArray
+
+from edgeopt_runtime.dtypes import DTYPES
+from edgeopt_runtime.errors import UnsupportedVersionError
+from edgeopt_runtime.manifest import Signature, TensorSpec
+from edgeopt_runtime.tensors import aligned_copy, aligned_empty
+
+__all__ = ["StateBuffers", "ort_value"]
+
+
+def ort_value(array: NDArray[Any], dtype: str) -> onnxruntime.OrtValue:
+    """An ONNX Runtime tensor that shares the array's memory.
+
+    Raises:
+        UnsupportedVersionError: The type is bfloat16, and this ONNX Runtime cannot take it from numpy.
+    """
+    if dtype != "bfloat16":
+        return onnxruntime.OrtValue.ortvalue_from_numpy(array)
+    if not hasattr(onnxruntime.OrtValue, "ortvalue_from_numpy_with_onnx_type"):
+        raise UnsupportedVersionError(
+            f"The bundle holds bfloat16 tensors, which onnxruntime {onnxruntime.__version__} cannot take from numpy. "
+            "Update the onnxruntime package to 1.20 or newer."
+        )
+    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, DTYPES[dtype].onnx)
+
+
+class StateBuffers:
+    """Named tensors with their buffers.
+
+    Args:
+        specs: All tensors, accumulators among them.
+        values: Their first values, which are copied; tensors without one start as zeros.
+        signatures: The graphs, which decide what is replaced together.
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[TensorSpec],
+        values: Mapping[str, NDArray[Any]],
+        signatures: Mapping[str, Signature],
+    ) -> None:
+        self.specs = {spec.name: spec for spec in specs}
+        self.sides = 0
+        self._buffers: dict[tuple[str, bool], NDArray[Any]] = {}
+        self._values: dict[tuple[str, bool], onnxruntime.OrtValue] = {}
+        for spec in specs:
+            if spec.name in values:
+                self._buffers[spec.name, False] = aligned_copy(values[spec.name])
+            else:
+                self._buffers[spec.name, False] = aligned_empty(spec.shape, DTYPES[spec.dtype].storage)
+                self._buffers[spec.name, False].fill(0)
+        self._bits = _group_bits(specs, signatures)
+
+    def mask(self, names: Iterable[str]) -> int:
+        """The bits of ``sides`` that concern these tensors."""
+        mask = 0
+        for name in names:
+            mask |= self._bits[name]
+        return mask
+
+    def current(self, name: str) -> NDArray[Any]:
+        """The array that holds the tensor now; it shares the session's memory."""
+        return self._buffers[name, bool(self.sides & self._bits[name])]
+
+    def reading(self, name: str) -> onnxruntime.OrtValue:
+        """What a graph reads now."""
+        return self._value(name, bool(self.sides & self._bits[name]))
+
+    def writing(self, name: str) -> onnxruntime.OrtValue:
+        """What a graph writes now, to become current when it is committed."""
+        return self._value(name, not self.sides & self._bits[name])
+
+    def _value(self, name: str, side: bool) -> onnxruntime.OrtValue:
+        key = name, side
+        if key not in self._values:
+            spec = self.specs[name]
+            if key not in self._buffers:
+                # Made at the first need: a session that only predicts holds one copy of the state.
+                self._buffers[key] = aligned_empty(spec.shape, DTYPES[spec.dtype].storage)
+            self._values[key] = ort_value(self._buffers[key], spec.dtype)
+        return self._values[key]
+
+
+def _group_bits(specs: Sequence[TensorSpec], signatures: Mapping[str, Signature]) -> dict[str, int]:
+    """A bit for each tensor, the same for those that the same graphs replace; 0 for those that none does."""
+    writers: dict[str, set[str]] = {spec.name: set() for spec in specs}
+    for name, signature in signatures.items():
+        for port in signature.outputs:
+            if port.tensor is not None:
+                writers[port.tensor].add(name)
+    groups: dict[frozenset[str], int] = {frozenset(): 0}
+    for names in writers.values():
+        groups.setdefault(frozenset(names), 1 << (len(groups) - 1))
+    return {tensor: groups[frozenset(names)] for tensor, names in writers.items()}

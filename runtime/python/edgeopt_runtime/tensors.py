@@ -1,0 +1,140 @@
+"""State tensors in memory and in a safetensors file.
+
+Writing is ours, so that a large state goes from its buffers to the disk without a copy in between; reading a file from
+somewhere else is left to the safetensors library. Format: https://github.com/huggingface/safetensors#format
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeopt_runtime.dtypes import DTYPES
+from edgeopt_runtime.errors import StateError, TamperedBundleError, TruncatedBundleError
+from edgeopt_runtime.manifest import TensorSpec
+
+__all__ = ["Buffer", "aligned_copy", "aligned_empty", "check_array", "decode_state", "encode_state", "raw_bytes"]
+
+Buffer = bytes | memoryview
+
+# A cache line, and the alignment of ONNX Runtime's own allocator.
+ALIGNMENT = 64
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """An uninitialised C-contiguous array whose data starts on a 64-byte boundary."""
+    size = dtype.itemsize
+    for length in shape:
+        size *= length
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def aligned_copy(array: NDArray[Any]) -> NDArray[Any]:
+    """A copy in memory from `aligned_empty`."""
+    copy = aligned_empty(array.shape, array.dtype)
+    copy[...] = array
+    return copy
+
+
+def raw_bytes(array: NDArray[Any]) -> memoryview:
+    """The bytes of an array without a copy, if it is C-contiguous."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def check_array(spec: TensorSpec, array: NDArray[Any]) -> NDArray[Any]:
+    """The array as it is stored for ``spec``.
+
+    Arrays of a bfloat16 type, such as that of ml_dtypes, are viewed as the ``uint16`` of the same bits.
+
+    Raises:
+        StateError: Its dtype or shape is not that of the tensor.
+    """
+    if array.dtype.name == "bfloat16" and spec.dtype == "bfloat16":
+        array = array.view(np.uint16)
+    expected = DTYPES[spec.dtype].storage
+    if array.dtype != expected or array.shape != spec.shape:
+        raise StateError(
+            f"The tensor `{spec.name}` must be {spec.dtype} of shape {list(spec.shape)}, but the array given is "
+            f"{array.dtype} of shape {list(array.shape)}."
+        )
+    return array
+
+
+def encode_state(specs: Sequence[TensorSpec], state: Mapping[str, NDArray[Any]]) -> list[Buffer]:
+    """The pieces of a safetensors file, in order.
+
+    The pieces share the memory of the arrays: nothing may change them until the file is written. Tensors with larger
+    elements come first, so that each starts at a multiple of its element size.
+
+    Raises:
+        StateError: A tensor is missing or has another dtype or shape than its spec.
+    """
+    ordered = sorted(specs, key=lambda spec: (-DTYPES[spec.dtype].storage.itemsize, spec.name))
+    header: dict[str, dict[str, Any]] = {}
+    pieces: list[Buffer] = []
+    offset = 0
+    for spec in ordered:
+        if spec.name not in state:
+            raise StateError(f"There is no array for the tensor `{spec.name}`.")
+        array = check_array(spec, np.asarray(state[spec.name]))
+        header[spec.name] = {
+            "dtype": DTYPES[spec.dtype].safetensors,
+            "shape": list(spec.shape),
+            "data_offsets": [offset, offset + spec.nbytes],
+        }
+        offset += spec.nbytes
+        pieces.append(raw_bytes(array))
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return [len(text).to_bytes(8, "little") + text, *pieces]
+
+
+def decode_state(
+    content: bytes, specs: Sequence[TensorSpec], accumulators: Sequence[TensorSpec]
+) -> dict[str, NDArray[Any]]:
+    """The tensors of a safetensors file, as read-only arrays.
+
+    A file holds all of ``specs`` and nothing else, or all of ``specs`` and all of ``accumulators``.
+
+    Raises:
+        TamperedBundleError: It is not a safetensors file, or a name, dtype or shape differs from the manifest.
+        TruncatedBundleError: A tensor is missing.
+    """
+    # The library is a native module that only reading needs.
+    from safetensors import SafetensorError, deserialize
+
+    try:
+        entries = dict(deserialize(content))  # type: ignore[no-untyped-call] # it ships no type hints
+    except SafetensorError as error:
+        raise TamperedBundleError(f"state.safetensors is not a safetensors file: {error}.") from error
+    wanted = [*specs, *(spec for spec in accumulators if any(other.name in entries for other in accumulators))]
+    unknown = entries.keys() - {spec.name for spec in wanted}
+    if unknown:
+        raise TamperedBundleError(f"state.safetensors holds tensors that the manifest does not know: {_some(unknown)}.")
+    missing = {spec.name for spec in wanted} - entries.keys()
+    if missing:
+        raise TruncatedBundleError(f"state.safetensors lacks tensors that the manifest lists: {_some(missing)}.")
+    state = {}
+    for spec in wanted:
+        entry = entries[spec.name]
+        dtype = DTYPES[spec.dtype]
+        if entry["dtype"] != dtype.safetensors or tuple(entry["shape"]) != spec.shape:
+            raise TamperedBundleError(
+                f"state.safetensors holds `{spec.name}` as {entry['dtype']} of shape {list(entry['shape'])}; the "
+                f"manifest says {spec.dtype} of shape {list(spec.shape)}."
+            )
+        array = np.frombuffer(entry["data"], dtype.storage).reshape(spec.shape)
+        array.flags.writeable = False
+        state[spec.name] = array
+    return state
+
+
+def _some(names: set[str]) -> str:
+    shown = ", ".join(f"`{name}`" for name in sorted(names)[:5])
+    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
