@@ -65,9 +65,7 @@ def _dependent_values(nodes: Sequence[ir.Node], wrt: Sequence[ir.Value]) -> set[
     return dependent
 
 
-def _nodes_on_path(
-    nodes: Sequence[ir.Node], seeds: Mapping[ir.Value, Array], active: set[ir.Value]
-) -> list[ir.Node]:
+def _nodes_on_path(nodes: Sequence[ir.Node], seeds: Mapping[ir.Value, Array], active: set[ir.Value]) -> list[ir.Node]:
     """The nodes between `wrt` and the seeded outputs, in graph order."""
     reached = set(seeds)
     path = []

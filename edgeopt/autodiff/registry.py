@@ -24,7 +24,7 @@ from edgeopt.tracing import Array
 
 __all__ = ["REFUSED", "RULES", "ZERO_DERIVATIVE", "Rule", "refuse", "rule", "zero_derivative"]
 
-Cotangents: TypeAlias = "Array | None | Sequence[Array | None]"
+Cotangents: TypeAlias = "Array | Sequence[Array | None] | None"
 
 
 class Rule(NamedTuple):
@@ -32,7 +32,7 @@ class Rule(NamedTuple):
 
     apply: Callable[..., Cotangents]
     broadcasts: bool
-    domain: str = ""
+    limits: Callable[[Site], str | None]
 
 
 RULES: dict[str, Rule] = {}
@@ -40,17 +40,24 @@ ZERO_DERIVATIVE: dict[str, str] = {}
 REFUSED: dict[str, str] = {}
 
 
-def rule(*op_types: str, broadcasts: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _no_limits(_site: Site) -> None:
+    return None
+
+
+def rule(
+    *op_types: str, broadcasts: bool = False, limits: Callable[[Site], str | None] = _no_limits
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register the decorated function as the rule of these operators.
 
     Args:
         op_types: Operators of the standard domain.
         broadcasts: The operator broadcasts its inputs, and the rule's cotangents have the output's shape.
+        limits: Says of a node why the rule cannot treat it, None where it can.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         for op_type in op_types:
-            RULES[op_type] = Rule(function, broadcasts)
+            RULES[op_type] = Rule(function, broadcasts, limits)
         return function
 
     return register
@@ -69,6 +76,6 @@ def refuse(reason: str, *op_types: str) -> None:
 def site_problem(site: Site) -> str | None:
     """Why a node cannot be differentiated, None if it can."""
     op_type = site.node.op_type
-    if op_type in RULES:
-        return None
+    if op_type in RULES and not site.node.domain:
+        return RULES[op_type].limits(site)
     return REFUSED.get(op_type, "no gradient rule is known for it")

@@ -1,1 +1,159 @@
-"""Convolutions."""
+"""Convolutions of any spatial rank, with groups, strides, dilations and every form of padding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from edgeopt.autodiff.arrays import reshape_like
+from edgeopt.autodiff.registry import rule
+from edgeopt.autodiff.site import Site
+from edgeopt.autodiff.windows import Window, pad, same_padding, taps, window_of
+from edgeopt.tracing import Array, op
+from edgeopt.tracing.shapes import Dim
+
+
+@rule("Conv", limits=lambda n: _unknown_kernel(n))
+def conv(n: Site, g: Array) -> list[Array | None]:
+    """dX is the transposed convolution of the cotangent; dW correlates it with the input."""
+    x, w = n.x, n.input(1)
+    window = window_of(n, _kernel(w))
+    pads: Array | None = None
+    if window is None:
+        window, pads = same_padding(n, _kernel(w))
+        x = op.Pad(x, pads).with_shape((*x.shape[:2], *(None,) * len(window.kernel)))
+    group = n.attr("group", 1)
+    to_x = to_w = to_b = None
+    if n.needs[0]:
+        to_x = transposed_convolution(g, w, x, window, group)
+        if pads is not None:
+            to_x = op.Pad(to_x, -pads).with_shape(n.x.shape)
+    if n.needs[1]:
+        to_w = reshape_like(correlation(pad(x, window.begin, window.end), g, window, group), w)
+    if n.has(2) and n.needs[2]:
+        to_b = _sum_to_channels(g)
+    return [to_x, to_w, to_b]
+
+
+@rule("ConvTranspose", limits=lambda n: _unknown_kernel(n) or _transposed_problem(n))
+def conv_transpose(n: Site, g: Array) -> list[Array | None]:
+    """The transposed rules: dX is a convolution, dW correlates with the roles exchanged."""
+    x, w = n.x, n.input(1)
+    window = _transposed_window(n)
+    # The cotangent padded (or cut) so that the windows at the positions of x fill it exactly.
+    padded = pad(g, window.begin, window.end)
+    group = n.attr("group", 1)
+    to_x = to_w = to_b = None
+    if n.needs[0]:
+        to_x = op.Conv(padded, w, strides=window.strides, dilations=window.dilations, group=group).with_shape(x.shape)
+    if n.needs[1]:
+        to_w = reshape_like(correlation(padded, x, window, group), w)
+    if n.has(2) and n.needs[2]:
+        to_b = _sum_to_channels(g)
+    return [to_x, to_w, to_b]
+
+
+def _kernel(w: Array) -> tuple[int, ...]:
+    return tuple(dim for dim in w.shape[2:] if isinstance(dim, int))
+
+
+def _unknown_kernel(n: Site) -> str | None:
+    known = all(isinstance(dim, int) for dim in n.input(1).shape)
+    return None if known else "its weight has a shape that is not known before the run"
+
+
+def _sum_to_channels(g: Array) -> Array:
+    return op.ReduceSum(g, [0, *range(2, g.ndim)], keepdims=0)  # type: ignore[no-any-return]
+
+
+def transposed_convolution(g: Array, w: Array, x: Array, window: Window, group: int) -> Array:
+    """The adjoint of a convolution with respect to its input `x`."""
+    remainders = window.remainders(x.shape[2:])
+    # Where the size is not known, leave room for the longest remainder and cut the result.
+    room = [stride - 1 if r is None else r for r, stride in zip(remainders, window.strides, strict=True)]
+    result = op.ConvTranspose(
+        g,
+        w,
+        strides=window.strides,
+        dilations=window.dilations,
+        pads=[*window.begin, *window.end] if window.is_padded else None,
+        output_padding=room if any(room) else None,
+        group=group,
+    )
+    if None in remainders:
+        axes = list(range(2, x.ndim))
+        result = op.Slice(result, [0] * len(axes), op.Shape(x, start=2), axes)
+    return result.with_shape(x.shape)  # type: ignore[no-any-return]
+
+
+def correlation(padded: Array, small: Array, window: Window, group: int) -> Array:
+    """Sum over batch and positions of small[n, m, o] · padded[n, c, o·stride + k·dilation], as (M, C/group, k…)."""
+    channels, features = _channels(padded), _channels(small)
+    rows = _grouped(small, group, features // group)
+    parts = []
+    for tap in taps(padded, window):
+        columns = _grouped(tap, group, channels // group)
+        # ONNX Runtime fuses the transposition into the product.
+        product = op.MatMul(rows, op.Transpose(columns, perm=_last_two_exchanged(columns)))
+        total = op.ReduceSum(product, [0], keepdims=0)
+        parts.append(op.Reshape(total, [features, channels // group, 1]))
+    return op.Concat(*parts, axis=2) if len(parts) > 1 else parts[0]  # type: ignore[no-any-return]
+
+
+def _channels(x: Array) -> int:
+    channels = x.shape[1]
+    if not isinstance(channels, int):
+        raise LookupError(f"The number of channels of {x} is not known.")
+    return channels
+
+
+def _grouped(x: Array, group: int, width: int) -> Array:
+    """(N, C, positions…) as (N, C, L), or as (N, group, C/group, L) where there are groups."""
+    length: Dim = None
+    if all(isinstance(dim, int) for dim in x.shape[2:]):
+        length = math.prod(dim for dim in x.shape[2:] if isinstance(dim, int))
+    middle = [group, width] if group > 1 else [width]
+    return op.Reshape(x, [0, *middle, -1]).with_shape((x.shape[0], *middle, length))  # type: ignore[no-any-return]
+
+
+def _last_two_exchanged(x: Array) -> list[int]:
+    return [*range(x.ndim - 2), x.ndim - 1, x.ndim - 2]
+
+
+def _transposed_window(n: Site) -> Window:
+    """The window that a ConvTranspose moves over its output, padded or cut so that it fits exactly.
+
+    Source: the shape formulas of the ONNX operator: what `output_shape` or SAME leaves over is padding, the larger
+    half in front except for SAME_UPPER; `output_padding` lengthens the output at the end.
+    """
+    kernel = _kernel(n.input(1))
+    rank = len(kernel)
+    strides, dilations = tuple(n.attr("strides", (1,) * rank)), tuple(n.attr("dilations", (1,) * rank))
+    extra: Sequence[int] = n.attr("output_padding", (0,) * rank)
+    auto_pad, output_shape = n.attr("auto_pad", "NOTSET"), n.attr("output_shape")
+    zeros = (0,) * rank
+    window = Window(kernel, strides, dilations, zeros, zeros)
+    if output_shape is None and auto_pad in ("NOTSET", "VALID"):
+        pads = n.attr("pads", (0,) * 2 * rank) if auto_pad == "NOTSET" else (0,) * 2 * rank
+        begin = tuple(pads[:rank])
+        end = tuple(p - e for p, e in zip(pads[rank:], extra, strict=True))
+        return Window(kernel, strides, dilations, begin, end)
+    totals = []
+    for axis, extent in enumerate(window.extents):
+        size = n.x.shape[2 + axis]
+        if output_shape is None:
+            # The output is `stride` times the input, whatever that is.
+            totals.append(extra[axis] + extent - strides[axis])
+        else:
+            full = strides[axis] * (int(size or 0) - 1) + extra[axis] + extent  # static: see _transposed_problem
+            totals.append(full - int(output_shape[axis - rank]))
+    less = tuple(total // 2 for total in totals)
+    more = tuple(total - half for total, half in zip(totals, less, strict=True))
+    begin, end = (less, more) if auto_pad == "SAME_UPPER" else (more, less)
+    return Window(kernel, strides, dilations, begin, tuple(e - p for e, p in zip(end, extra, strict=True)))
+
+
+def _transposed_problem(n: Site) -> str | None:
+    if n.attr("output_shape") is not None and not all(isinstance(dim, int) for dim in n.x.shape[2:]):
+        return "its padding follows from `output_shape` and an input size that is not known before the run"
+    return None

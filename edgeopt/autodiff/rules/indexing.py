@@ -76,5 +76,3 @@ def scatter_elements(n: Site, g: Array) -> tuple[Array, None, Array]:
         return g, None, to_updates
     zeros = xp.zeros_like(n.input(2))
     return op.ScatterElements(g, indices, zeros, axis=axis).with_shape(n.x.shape), None, to_updates
-
-

@@ -78,5 +78,3 @@ def layer_normalization(n: Site, g: Array, *_statistics: Array | None) -> list[A
     if n.has(2) and n.needs[2]:
         to_bias = reshape_like(op.ReduceSum(g, leading, keepdims=0), n.input(2))
     return [to_x, to_scale, to_bias]
-
-

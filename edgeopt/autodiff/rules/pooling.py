@@ -1,1 +1,154 @@
-"""Pooling."""
+"""Pooling of any spatial rank. Every channel is pooled alike, so (N, C, …) is treated as N·C images of one channel."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeopt import tracing as xp
+from edgeopt.autodiff.arrays import expand_like, reshape_like
+from edgeopt.autodiff.registry import rule
+from edgeopt.autodiff.rules.convolution import transposed_convolution
+from edgeopt.autodiff.rules.elementwise import indicator
+from edgeopt.autodiff.site import Site
+from edgeopt.autodiff.windows import pad, pooling_ends, same_padding, taps, window_of
+from edgeopt.tracing import Array, op
+from edgeopt.tracing.shapes import is_static
+
+
+class _Pooling:
+    """A pooling node's window and padding.
+
+    Attributes:
+        window: The window; its padding behind is what lets every window lie inside.
+        run_time_pads: The padding as Pad takes it, where it is only known at run time.
+    """
+
+    def __init__(self, n: Site) -> None:
+        self.site = n
+        kernel = tuple(n.attr("kernel_shape"))
+        window = window_of(n, kernel)
+        self.run_time_pads: Array | None = None
+        if window is None:
+            self.window, self.run_time_pads = same_padding(n, kernel)
+        else:
+            self.window = window.with_end(pooling_ends(n, window))
+
+    @property
+    def positions(self) -> Array | None:
+        """The output, where only it tells how many windows there are: `ceil_mode` drops some of them."""
+        n = self.site
+        return n.y if n.attr("ceil_mode", 0) and not is_static(n.x.shape[2:]) else None
+
+    def pad(self, images: Array, value: float = 0.0) -> Array:
+        """Images with their padding."""
+        if self.run_time_pads is None:
+            return pad(images, self.window.begin, self.window.end, value)
+        padded = op.Pad(images, self.run_time_pads, np.asarray(value, images.dtype))
+        return padded.with_shape((*images.shape[:2], *(None,) * len(self.window.kernel)))  # type: ignore[no-any-return]
+
+    def scatter(self, g: Array, weight: NDArray[Any], padded: Array) -> Array:
+        """A cotangent for each tap (or one for all) added where the taps read, in the shape of the node's input.
+
+        The transposed convolution with `weight`, (channels of g, 1, taps…), does the adding.
+        """
+        n, window = self.site, self.window
+        total = transposed_convolution(g, g.tracer.constant(weight), padded, window.without_padding(), 1)
+        if self.run_time_pads is not None:
+            total = op.Pad(total, -self.run_time_pads)
+        elif self.positions is not None:
+            begin = np.asarray(window.begin, np.int64)
+            total = op.Slice(total, begin, op.Shape(n.x, start=2) + begin, list(range(2, n.x.ndim)))
+        else:
+            total = pad(total, [-b for b in window.begin], [-e for e in window.end])
+        return reshape_like(total.with_shape((total.shape[0], 1, *n.x.shape[2:])), n.x)
+
+
+def _images(x: Array) -> Array:
+    """(N, C, …) as (N·C, 1, …)."""
+    spatial = x.shape[2:]
+    if is_static(spatial):
+        return op.Reshape(x, [-1, 1, *spatial])  # type: ignore[no-any-return]
+    target = op.Concat(np.asarray([-1, 1], np.int64), op.Shape(x, start=2), axis=0)
+    return op.Reshape(x, target).with_shape((None, 1, *spatial))  # type: ignore[no-any-return]
+
+
+@rule("MaxPool")
+def max_pool(n: Site, g: Array, _indices: Array | None = None) -> Array:
+    """The first largest element of a window, in row-major order, takes its cotangent, as in PyTorch."""
+    pooling = _Pooling(n)
+    padded, largest, g = pooling.pad(_images(n.x), -math.inf), _images(n.y), _images(g)
+    taken: Array | None = None
+    shares = []
+    for tap in taps(padded, pooling.window, pooling.positions):
+        found = tap == largest
+        first = found if taken is None else found & ~taken
+        taken = found if taken is None else taken | found
+        shares.append(g * indicator(first, g))
+    # The kernel's tap k passes channel k alone.
+    one_hot = np.eye(len(shares), dtype=g.dtype).reshape(len(shares), 1, *pooling.window.kernel)
+    channels = op.Concat(*shares, axis=1) if len(shares) > 1 else shares[0]
+    return pooling.scatter(channels, one_hot, padded)
+
+
+@rule("AveragePool")
+def average_pool(n: Site, g: Array) -> Array:
+    """Every element of a window takes its share of the cotangent."""
+    pooling = _Pooling(n)
+    window = pooling.window
+    ones = np.ones((1, 1, *window.kernel), g.dtype)
+    if (n.attr("count_include_pad", 0) and not n.attr("ceil_mode", 0)) or (
+        is_static(n.x.shape[2:]) and max(*window.begin, *window.end) <= 0
+    ):
+        share = g * (1.0 / math.prod(window.kernel))
+    else:
+        share = g / _divisors(n, pooling, ones)
+    return pooling.scatter(_images(share), ones, pooling.pad(_images(n.x)))
+
+
+def _divisors(n: Site, pooling: _Pooling, weight: NDArray[Any]) -> Array:
+    """What each window's sum was divided by, (1, 1, positions…): the number of elements inside.
+
+    Where padding counts too, and `ceil_mode` lets windows reach beyond it, runtimes count differently. There the
+    operator itself is asked: its average of ones is (elements inside) / divisor.
+    """
+    spatial = n.x.shape[2:]
+    shape: Any = [1, 1, *spatial]
+    if not is_static(spatial):
+        shape = op.Concat(np.ones(2, np.int64), op.Shape(n.x, start=2), axis=0)
+    image = op.Expand(n.tracer.constant(np.ones((1,), n.x.dtype)), shape).with_shape((1, 1, *spatial))
+    inside = op.Conv(
+        pooling.pad(image),
+        n.tracer.constant(weight),
+        strides=pooling.window.strides,
+        dilations=pooling.window.dilations,
+    )
+    if pooling.positions is not None:
+        inside = op.Slice(inside, [0] * len(spatial), op.Shape(n.y, start=2), list(range(2, n.x.ndim)))
+    inside = inside.with_shape((1, 1, *n.y.shape[2:]))
+    if not n.attr("count_include_pad", 0):
+        return inside  # type: ignore[no-any-return]
+    attributes = {name: attribute.value for name, attribute in n.node.attributes.items()}
+    return inside / op.AveragePool(image, **attributes).with_shape(inside.shape)  # type: ignore[no-any-return]
+
+
+@rule("GlobalAveragePool")
+def global_average_pool(n: Site, g: Array) -> Array:
+    """Every element takes an equal share."""
+    spatial = n.x.shape[2:]
+    if is_static(spatial):
+        return expand_like(g * (1.0 / math.prod(dim for dim in spatial if isinstance(dim, int))), n.x)
+    return expand_like(g * (xp.astype(op.Size(n.y), g.dtype) / xp.astype(op.Size(n.x), g.dtype)), n.x)
+
+
+@rule("GlobalMaxPool")
+def global_max_pool(n: Site, g: Array) -> Array:
+    """The first largest element takes it all, as in torch.nn.functional.adaptive_max_pool2d."""
+    rows = op.Reshape(n.x, [0, 0, -1])
+    first = op.ArgMax(rows, axis=2, keepdims=1)
+    count = op.Squeeze(op.Shape(rows, start=2), [0])
+    places = op.Range(n.tracer.constant(np.int64(0)), count, n.tracer.constant(np.int64(1)))
+    return reshape_like(op.Reshape(g, [0, 0, 1]) * indicator(first == places, g), n.x)

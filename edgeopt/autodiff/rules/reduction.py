@@ -92,5 +92,3 @@ def softmax(n: Site, g: Array) -> Array:
 def log_softmax(n: Site, g: Array) -> Array:
     """g - exp(y) Σ g."""
     return g - xp.exp(n.y) * op.ReduceSum(g, [n.attr("axis", -1)], keepdims=1)  # type: ignore[no-any-return]
-
-

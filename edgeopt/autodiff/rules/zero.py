@@ -12,5 +12,11 @@ zero_derivative("a shape", "Shape", "Size")
 zero_derivative("piecewise constant", "Ceil", "Floor", "Round", "Sign")
 zero_derivative("integer arithmetic", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor")
 zero_derivative(
-    "random numbers", "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"
+    "random numbers",
+    "Bernoulli",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
 )
