@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from edgeopt_runtime import NonFiniteLossError, StateError, TrainingSession
 
 
@@ -136,7 +135,7 @@ def test_a_loss_that_is_not_finite_changes_nothing(packed, make_batches, call):
     session, undisturbed = TrainingSession.load(packed), TrainingSession.load(packed)
     getattr(session, call)(first)
     before = session.state()
-    with pytest.raises(NonFiniteLossError, match="`loss` of this .* is nan") as caught:
+    with pytest.raises(NonFiniteLossError, match=r"`loss` of this .* is nan") as caught:
         getattr(session, call)(_poisoned(second))
     assert np.isnan(caught.value.metrics["loss"])
     for name, array in session.state().items():

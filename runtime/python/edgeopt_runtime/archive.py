@@ -8,10 +8,9 @@ import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import onnxruntime  # type: ignore[import-untyped] # it ships no type hints
-from numpy.typing import NDArray
 
 from edgeopt_runtime import stored_zip
 from edgeopt_runtime.atomic import backup_of, replace_file, replace_folder
@@ -26,6 +25,9 @@ from edgeopt_runtime.errors import (
 from edgeopt_runtime.manifest import FileEntry, Manifest
 from edgeopt_runtime.parsing import SIGNATURES, STATE_FILE, parse_manifest, parse_version
 from edgeopt_runtime.tensors import Buffer, decode_state, encode_state
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["BundleContents", "pack_bundle", "read_bundle", "write_bundle"]
 

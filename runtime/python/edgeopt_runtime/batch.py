@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import BatchError
 from edgeopt_runtime.manifest import InputSpec
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["Batch", "BatchReader", "each_batch"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
+from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import ManifestError
 from edgeopt_runtime.manifest import GraphOutput, Manifest, Signature, TensorSpec
 
@@ -65,6 +66,8 @@ def _check_owner(spec: TensorSpec, tensors: Mapping[str, TensorSpec]) -> None:
         _fail(where, f"belongs to {spec.parameter!r}, which is not a parameter")
     if spec.trainable and spec.role != "parameter":
         _fail(where, "is trainable but not a parameter")
+    if spec.role in ("seed", "counter") and DTYPES[spec.dtype].storage.kind not in "iu":
+        _fail(where, f"is a {spec.role} and must be of a type of whole numbers, not {spec.dtype}")
     # Accumulators are the only tensors whose size no file vouches for, so their shapes are bounded here.
     if spec.role == "accumulator" and spec.shape != (owner.shape if owner is not None else ()):
         _fail(where, "must have the shape of its parameter, or none without a parameter")

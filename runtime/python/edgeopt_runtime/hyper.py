@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import HyperparameterError
 from edgeopt_runtime.manifest import Hyperparameter
 from edgeopt_runtime.tensors import aligned_empty
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["Hyperparameters"]
 

@@ -8,13 +8,14 @@ described at https://protobuf.dev/programming-guides/encoding/.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import GraphError, StorageError
 from edgeopt_runtime.tensors import Buffer, raw_bytes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["bake"]
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnxruntime  # type: ignore[import-untyped] # it ships no type hints
-from numpy.typing import NDArray
 
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import ExecutionError, GraphError, UnsupportedVersionError
@@ -15,6 +14,9 @@ from edgeopt_runtime.manifest import Manifest, Signature
 from edgeopt_runtime.providers import RUNTIME_ERRORS, Options
 from edgeopt_runtime.state import StateBuffers, ort_value
 from edgeopt_runtime.tensors import aligned_empty
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["Program"]
 

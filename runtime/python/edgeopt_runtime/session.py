@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from edgeopt_runtime.archive import BundleContents, read_bundle, write_bundle
 from edgeopt_runtime.atomic import replace_file
-from edgeopt_runtime.batch import Batch, BatchReader, each_batch
+from edgeopt_runtime.batch import Batch, each_batch
+from edgeopt_runtime.engine import Engine, OnNonFinite
 from edgeopt_runtime.errors import BatchError, HyperparameterError, NonFiniteLossError, StateError
 from edgeopt_runtime.evaluation import WeightedMeans
 from edgeopt_runtime.fit import Batches, Callback, History, fit
-from edgeopt_runtime.hyper import Hyperparameters
-from edgeopt_runtime.manifest import InputSpec, Manifest, Signature
+from edgeopt_runtime.manifest import InputSpec, Manifest
 from edgeopt_runtime.onnx_wire import bake
-from edgeopt_runtime.program import Program
 from edgeopt_runtime.providers import CPU, Options
-from edgeopt_runtime.state import StateBuffers
-from edgeopt_runtime.tensors import check_array
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["TrainingSession"]
-
-OnNonFinite = Literal["raise", "skip", "ignore"]
-
-# Metrics that must be finite for a step to count.
-GUARDED = ("loss", "grad_norm")
 
 
 class TrainingSession:
@@ -64,19 +55,8 @@ class TrainingSession:
         deterministic: bool = False,
         on_nonfinite: OnNonFinite = "raise",
     ) -> None:
-        if on_nonfinite not in ("raise", "skip", "ignore"):
-            raise StateError(f'`on_nonfinite` must be "raise", "skip" or "ignore", not {on_nonfinite!r}.')
-        self._options = Options((CPU,) if providers is None else providers, provider_options, threads, deterministic)
-        self._on_nonfinite = on_nonfinite
-        self._graphs = dict(contents.graphs)
-        self._manifest = contents.manifest
-        manifest = self._manifest
-        specs = (*manifest.tensors, *manifest.accumulators)
-        self._state = StateBuffers(specs, contents.state, manifest.signatures)
-        self._hyper = Hyperparameters(manifest.hyperparameters)
-        # Whether gradients are accumulated that no update has used yet.
-        self._pending = any(spec.name in contents.state for spec in manifest.accumulators)
-        self._programs: dict[str, tuple[Program, BatchReader]] = {}
+        options = Options((CPU,) if providers is None else providers, provider_options, threads, deterministic)
+        self._engine = Engine(contents, options, on_nonfinite)
         self._lock = threading.RLock()
 
     @classmethod
@@ -108,17 +88,17 @@ class TrainingSession:
     @property
     def manifest(self) -> Manifest:
         """What the bundle says about itself, with the current hyperparameters as defaults."""
-        return replace(self._manifest, hyperparameters=self._hyper.specs())
+        return replace(self._engine.manifest, hyperparameters=self._engine.hyper.specs())
 
     @property
     def signature(self) -> tuple[InputSpec, ...]:
         """Name, kind, dtype and shape of each array of a batch: the model's inputs, then those of the loss."""
-        return _ordered_inputs(self._manifest)
+        return self._engine.inputs
 
     @property
     def hyperparameters(self) -> dict[str, float]:
         """The current values by name."""
-        return self._hyper.values()
+        return self._engine.hyper.values()
 
     def step(self, batch: Batch) -> dict[str, float]:
         """One training step: forward, loss, backward, update.
@@ -136,13 +116,13 @@ class TrainingSession:
             ExecutionError: ONNX Runtime failed; the state is as it was.
         """
         with self._lock:
-            return self._advance("step", batch)
+            return self._engine.advance("step", batch)
 
     def accumulate(self, batch: Batch) -> dict[str, float]:
         """Add the gradients of one microbatch to those accumulated; the parameters stay. Raises what `step` raises."""
         with self._lock:
-            metrics = self._advance("accumulate", batch)
-            self._pending = self._pending or not metrics.get("skipped")
+            metrics = self._engine.advance("accumulate", batch)
+            self._engine.pending = self._engine.pending or not metrics.get("skipped")
             return metrics
 
     def apply(self) -> dict[str, float]:
@@ -157,15 +137,15 @@ class TrainingSession:
             ExecutionError: ONNX Runtime failed; the state is as it was.
         """
         with self._lock:
-            self._program("apply")
-            if not self._pending:
+            self._engine.program("apply")
+            if not self._engine.pending:
                 raise StateError("Nothing has been accumulated since the last update; call `accumulate` first.")
             try:
-                metrics = self._advance("apply", {})
+                metrics = self._engine.advance("apply", {})
             except NonFiniteLossError:
-                self._drop_accumulated()
+                self._engine.drop_accumulated()
                 raise
-            self._drop_accumulated()
+            self._engine.drop_accumulated()
             return metrics
 
     def evaluate(self, batches: Batch | Iterable[Batch]) -> dict[str, float]:
@@ -181,8 +161,8 @@ class TrainingSession:
             BatchError: A batch does not fit, or there is none.
         """
         with self._lock:
-            program, read = self._program("evaluate")
-            means = WeightedMeans(self._manifest.signatures["evaluate"])
+            program, read = self._engine.program("evaluate")
+            means = WeightedMeans(self._engine.manifest.signatures["evaluate"])
             for batch in each_batch(batches):
                 means.add(program.run(read(batch)))
             if not means.batches:
@@ -201,7 +181,7 @@ class TrainingSession:
             ExecutionError: ONNX Runtime failed.
         """
         with self._lock:
-            program, read = self._program("predict")
+            program, read = self._engine.program("predict")
             outputs = program.predict(read(inputs))
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
@@ -240,7 +220,7 @@ class TrainingSession:
             StorageError: The disk is full or may not be written. The bundle that was there before is whole.
         """
         with self._lock:
-            write_bundle(path, self.manifest, self._graphs, self._current(self._pending))
+            write_bundle(path, self.manifest, self._engine.graphs, self._engine.current(self._engine.pending))
 
     def export_inference(self, path: str | os.PathLike[str]) -> None:
         """Write the trained model as a plain ONNX file that has only the model's inputs.
@@ -250,22 +230,25 @@ class TrainingSession:
             StorageError: The file cannot be written, or the model is larger than 2 GiB.
         """
         with self._lock:
-            signature = self._signature("predict")
+            signature = self._engine.signature("predict")
             tensors: dict[str, tuple[str, NDArray[Any]]] = {}
             for port in signature.inputs:
                 if port.kind == "state":
-                    tensors[port.name] = self._state.specs[port.name].dtype, self._state.current(port.name)
+                    tensors[port.name] = (
+                        self._engine.state.specs[port.name].dtype,
+                        self._engine.state.current(port.name),
+                    )
                 elif port.kind == "hyper":
-                    array = self._hyper.arrays[port.name]
+                    array = self._engine.hyper.arrays[port.name]
                     tensors[port.name] = array.dtype.name, array
-            replace_file(Path(path), bake(self._graphs[signature.file], tensors))
+            replace_file(Path(path), bake(self._engine.graphs[signature.file], tensors))
 
     def parameters(self) -> dict[str, NDArray[Any]]:
         """Copies of the parameters by name; bfloat16 as ``uint16`` arrays of the same bits."""
         with self._lock:
             return {
-                spec.name: self._state.current(spec.name).copy()
-                for spec in self._manifest.tensors
+                spec.name: self._engine.state.current(spec.name).copy()
+                for spec in self._engine.manifest.tensors
                 if spec.role == "parameter"
             }
 
@@ -277,19 +260,12 @@ class TrainingSession:
                 replaced then.
         """
         with self._lock:
-            checked = []
-            for name, array in parameters.items():
-                spec = self._state.specs.get(name)
-                if spec is None or spec.role not in ("parameter", "buffer"):
-                    raise StateError(f"The bundle has no parameter or buffer `{name}`.")
-                checked.append((name, check_array(spec, np.asarray(array))))
-            for name, array in checked:
-                self._state.current(name)[...] = array
+            self._engine.state.replace(parameters, ("parameter", "buffer"))
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Copies of all state tensors by name: parameters, buffers, optimizer state, counters, seed."""
         with self._lock:
-            return {name: array.copy() for name, array in self._current(False).items()}
+            return {name: array.copy() for name, array in self._engine.current(False).items()}
 
     def set_hyper(self, name: str | None = None, value: float | None = None, /, **values: float) -> None:
         """Set hyperparameters, ``set_hyper("schedule.lr", 1e-4)`` or ``set_hyper(lr=1e-4)``.
@@ -305,7 +281,7 @@ class TrainingSession:
                 raise HyperparameterError(f"There is no value for `{name}`.")
             values = {**values, name: value}
         with self._lock:
-            self._hyper.set(values)
+            self._engine.hyper.set(values)
 
     def reset_seed(self, seed: int) -> None:
         """Start the random numbers of dropout and the like anew from ``seed``.
@@ -314,66 +290,4 @@ class TrainingSession:
             StateError: The bundle uses no random numbers, or the seed does not fit its type.
         """
         with self._lock:
-            seeds = [spec for spec in self._manifest.tensors if spec.role == "seed"]
-            if not seeds:
-                raise StateError("The bundle uses no random numbers; there is no seed to set.")
-            for spec in seeds:
-                limits = np.iinfo(self._state.current(spec.name).dtype)
-                if not limits.min <= seed <= limits.max:
-                    raise StateError(f"The seed must be a whole number from {limits.min} to {limits.max}, not {seed}.")
-                self._state.current(spec.name)[...] = seed
-            if "draws" in self._state.specs:
-                self._state.current("draws")[...] = 0
-
-    def _advance(self, name: str, batch: Batch) -> dict[str, float]:
-        """Run a graph that changes the state, and commit the result unless it is not finite."""
-        program, read = self._program(name)
-        metrics = program.run(read(batch))
-        bad = [key for key in GUARDED if key in metrics and not math.isfinite(metrics[key])]
-        if bad and self._on_nonfinite == "raise":
-            raise NonFiniteLossError(
-                f"`{bad[0]}` of this {name} is {metrics[bad[0]]}; the state is as it was before. Lower the learning "
-                'rate, clip gradients, check the batch for NaN, or load the session with on_nonfinite="skip".',
-                metrics,
-            )
-        if not bad or self._on_nonfinite == "ignore":
-            program.commit()
-        if self._on_nonfinite == "skip":
-            metrics["skipped"] = float(bool(bad))
-        return metrics
-
-    def _program(self, name: str) -> tuple[Program, BatchReader]:
-        """A graph and the reader of its batches, made at the first use."""
-        if name not in self._programs:
-            signature = self._signature(name)
-            used = {port.name for port in signature.inputs if port.kind == "batch"}
-            specs = _ordered_inputs(self._manifest)
-            program = Program(
-                name, self._graphs[signature.file], self._manifest, self._state, self._hyper.arrays, self._options
-            )
-            reader = BatchReader([spec for spec in specs if spec.name in used], {spec.name for spec in specs})
-            self._programs[name] = program, reader
-        return self._programs[name]
-
-    def _signature(self, name: str) -> Signature:
-        if name not in self._manifest.signatures:
-            raise StateError(
-                f"The bundle has no {name} graph; it has {', '.join(self._manifest.signatures)}. Export it with one."
-            )
-        return self._manifest.signatures[name]
-
-    def _drop_accumulated(self) -> None:
-        for spec in self._manifest.accumulators:
-            self._state.current(spec.name).fill(0)
-        self._pending = False
-
-    def _current(self, with_accumulators: bool) -> dict[str, NDArray[Any]]:
-        specs = self._manifest.tensors
-        if with_accumulators:
-            specs = (*specs, *self._manifest.accumulators)
-        return {spec.name: self._state.current(spec.name) for spec in specs}
-
-
-def _ordered_inputs(manifest: Manifest) -> tuple[InputSpec, ...]:
-    """The model's inputs, then those of the loss."""
-    return tuple(sorted(manifest.inputs, key=lambda spec: spec.kind != "model"))
+            self._engine.state.reset_seed(seed)

@@ -10,16 +10,19 @@ which says which of the two buffers holds the current values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnxruntime  # type: ignore[import-untyped] # it ships no type hints
-from numpy.typing import NDArray
 
 from edgeopt_runtime.dtypes import DTYPES
-from edgeopt_runtime.errors import UnsupportedVersionError
+from edgeopt_runtime.errors import StateError, UnsupportedVersionError
 from edgeopt_runtime.manifest import Signature, TensorSpec
-from edgeopt_runtime.tensors import aligned_copy, aligned_empty
+from edgeopt_runtime.tensors import aligned_copy, aligned_empty, check_array
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["StateBuffers", "ort_value"]
 
@@ -85,6 +88,39 @@ class StateBuffers:
     def writing(self, name: str) -> onnxruntime.OrtValue:
         """What a graph writes now, to become current when it is committed."""
         return self._value(name, not self.sides & self._bits[name])
+
+    def replace(self, arrays: Mapping[str, Any], roles: Collection[str]) -> None:
+        """Copy arrays into the current tensors of some roles; all of them, or none if one does not fit.
+
+        Raises:
+            StateError: A name is not that of a tensor with such a role, or an array has another dtype or shape.
+        """
+        checked = []
+        for name, array in arrays.items():
+            spec = self.specs.get(name)
+            if spec is None or spec.role not in roles:
+                raise StateError(f"The bundle has no {' or '.join(roles)} `{name}`.")
+            checked.append((name, check_array(spec, np.asarray(array))))
+        for name, array in checked:
+            self.current(name)[...] = array
+
+    def reset_seed(self, seed: int) -> None:
+        """Set the seed of the random numbers, and the count of those drawn to zero.
+
+        Raises:
+            StateError: There is no seed, or it does not fit its type.
+        """
+        seeds = [self.current(name) for name, spec in self.specs.items() if spec.role == "seed"]
+        if not seeds:
+            raise StateError("The bundle uses no random numbers; there is no seed to set.")
+        for array in seeds:
+            limits = np.iinfo(array.dtype)
+            if not isinstance(seed, (int, np.integer)) or not limits.min <= seed <= limits.max:
+                raise StateError(f"The seed must be a whole number from {limits.min} to {limits.max}, not {seed}.")
+        for array in seeds:
+            array[...] = seed
+        if "draws" in self.specs:
+            self.current("draws")[...] = 0
 
     def _value(self, name: str, side: bool) -> onnxruntime.OrtValue:
         key = name, side

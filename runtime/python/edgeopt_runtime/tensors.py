@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import StateError, TamperedBundleError, TruncatedBundleError
 from edgeopt_runtime.manifest import TensorSpec
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["Buffer", "aligned_copy", "aligned_empty", "check_array", "decode_state", "encode_state", "raw_bytes"]
 

@@ -1,0 +1,91 @@
+"""`Bundle`: an exported training step in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from edgeopt_runtime import BundleContents, TrainingSession, pack_bundle, read_bundle, write_bundle
+from edgeopt_runtime.manifest import Manifest
+
+from edgeopt.bundle.inspection import Report, inspect
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir
+    from numpy.typing import NDArray
+
+__all__ = ["Bundle"]
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """A training step: its graphs, the state they work on, and the manifest that describes both.
+
+    Args:
+        manifest: What the bundle holds; ``files`` is filled in when it is written.
+        graphs: The graph of each signature, by the signature's name (``step``, ``predict``, ...). Models of onnx and
+            of onnx_ir are serialized at once; later changes to them have no effect.
+        state: The tensors of the manifest by name; bfloat16 as the type of ml_dtypes or as ``uint16``.
+    """
+
+    manifest: Manifest
+    graphs: Mapping[str, bytes | onnx.ModelProto | onnx_ir.Model]
+    state: Mapping[str, NDArray[Any]]
+
+    def __post_init__(self) -> None:
+        # The one assignment to a frozen field: from here on graphs are bytes.
+        object.__setattr__(self, "graphs", {name: _serialize(graph) for name, graph in self.graphs.items()})
+
+    @classmethod
+    def load(cls, source: str | os.PathLike[str] | bytes) -> Bundle:
+        """Read a bundle from a folder, a packed file or the bytes of one.
+
+        Raises:
+            BundleError: It cannot be used; the message says why.
+        """
+        contents = read_bundle(source)
+        graphs = {name: contents.graphs[signature.file] for name, signature in contents.manifest.signatures.items()}
+        return cls(contents.manifest, graphs, contents.state)
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """The serialized graphs by file name."""
+        return {f"{name}.onnx": _serialize(graph) for name, graph in self.graphs.items()}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the bundle, as one file if ``path`` ends in ``.edgeopt`` and as a folder otherwise.
+
+        Raises:
+            ManifestError: Manifest, graphs and state contradict each other.
+            StateError: A tensor is missing or differs in dtype or shape.
+            StorageError: The file cannot be written; what was there before is whole.
+        """
+        write_bundle(path, self.manifest, self.files, self.state)
+
+    def to_bytes(self) -> bytes:
+        """The bytes that `save` would write to one file. Raises what `save` raises, but for `StorageError`."""
+        return pack_bundle(self.manifest, self.files, self.state)
+
+    def session(self, **options: Any) -> TrainingSession:
+        """A session that trains a copy of the state; ``options`` are those of `TrainingSession`."""
+        return TrainingSession(BundleContents(self.manifest, self.files, self.state), **options)
+
+    def inspect(self) -> Report:
+        """Tables of what the bundle holds."""
+        return inspect(self.manifest, self.files)
+
+
+def _serialize(graph: bytes | onnx.ModelProto | onnx_ir.Model) -> bytes:
+    if isinstance(graph, bytes):
+        return graph
+    import onnx
+
+    if not isinstance(graph, onnx.ModelProto):
+        import onnx_ir
+
+        graph = onnx_ir.to_proto(graph)
+    content: bytes = graph.SerializeToString(deterministic=True)
+    return content
