@@ -26,8 +26,8 @@ class Bundle:
 
     Args:
         manifest: What the bundle holds; ``files`` is filled in when it is written.
-        graphs: The graph of each signature, by the signature's name (``step``, ``predict``, ...). Models of onnx and
-            of onnx_ir are serialized at once; later changes to them have no effect.
+        graphs: The graph of each signature by file name, such as ``step.onnx``. Models of onnx and of onnx_ir are
+            serialized at once; later changes to them have no effect.
         state: The tensors of the manifest by name; bfloat16 as the type of ml_dtypes or as ``uint16``.
     """
 
@@ -37,7 +37,7 @@ class Bundle:
 
     def __post_init__(self) -> None:
         # The one assignment to a frozen field: from here on graphs are bytes.
-        object.__setattr__(self, "graphs", {name: _serialize(graph) for name, graph in self.graphs.items()})
+        object.__setattr__(self, "graphs", _serialized(self.graphs))
 
     @classmethod
     def load(cls, source: str | os.PathLike[str] | bytes) -> Bundle:
@@ -47,13 +47,7 @@ class Bundle:
             BundleError: It cannot be used; the message says why.
         """
         contents = read_bundle(source)
-        graphs = {name: contents.graphs[signature.file] for name, signature in contents.manifest.signatures.items()}
-        return cls(contents.manifest, graphs, contents.state)
-
-    @property
-    def files(self) -> dict[str, bytes]:
-        """The serialized graphs by file name."""
-        return {f"{name}.onnx": _serialize(graph) for name, graph in self.graphs.items()}
+        return cls(contents.manifest, contents.graphs, contents.state)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the bundle, as one file if ``path`` ends in ``.edgeopt`` and as a folder otherwise.
@@ -63,19 +57,27 @@ class Bundle:
             StateError: A tensor is missing or differs in dtype or shape.
             StorageError: The file cannot be written; what was there before is whole.
         """
-        write_bundle(path, self.manifest, self.files, self.state)
+        write_bundle(path, self.manifest, _serialized(self.graphs), self.state)
 
     def to_bytes(self) -> bytes:
         """The bytes that `save` would write to one file. Raises what `save` raises, but for `StorageError`."""
-        return pack_bundle(self.manifest, self.files, self.state)
+        return pack_bundle(self.manifest, _serialized(self.graphs), self.state)
+
+    def contents(self) -> BundleContents:
+        """The bundle as the runtime takes it."""
+        return BundleContents(self.manifest, _serialized(self.graphs), self.state)
 
     def session(self, **options: Any) -> TrainingSession:
         """A session that trains a copy of the state; ``options`` are those of `TrainingSession`."""
-        return TrainingSession(BundleContents(self.manifest, self.files, self.state), **options)
+        return TrainingSession(self.contents(), **options)
 
     def inspect(self) -> Report:
         """Tables of what the bundle holds."""
-        return inspect(self.manifest, self.files)
+        return inspect(self.manifest, _serialized(self.graphs))
+
+
+def _serialized(graphs: Mapping[str, bytes | onnx.ModelProto | onnx_ir.Model]) -> dict[str, bytes]:
+    return {name: _serialize(graph) for name, graph in graphs.items()}
 
 
 def _serialize(graph: bytes | onnx.ModelProto | onnx_ir.Model) -> bytes:

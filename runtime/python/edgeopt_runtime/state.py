@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["StateBuffers", "ort_value"]
 
+# Last component of the name of the counter of random numbers drawn.
+DRAWS = "draws"
+
 
 def ort_value(array: NDArray[Any], dtype: str) -> onnxruntime.OrtValue:
     """An ONNX Runtime tensor that shares the array's memory.
@@ -119,8 +122,9 @@ class StateBuffers:
                 raise StateError(f"The seed must be a whole number from {limits.min} to {limits.max}, not {seed}.")
         for array in seeds:
             array[...] = seed
-        if "draws" in self.specs:
-            self.current("draws")[...] = 0
+        for name, spec in self.specs.items():
+            if spec.role == "counter" and name.rpartition(".")[2] == DRAWS:
+                self.current(name)[...] = 0
 
     def _value(self, name: str, side: bool) -> onnxruntime.OrtValue:
         key = name, side
