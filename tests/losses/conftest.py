@@ -12,12 +12,6 @@ import torch
 from edgeopt.losses import Loss
 
 
-@pytest.fixture(scope="session", params=[array_api_compat.numpy, array_api_compat.torch], ids=["numpy", "torch"])
-def xp(request: pytest.FixtureRequest) -> Any:
-    """The namespaces every array program must run under."""
-    return request.param
-
-
 @pytest.fixture(scope="session")
 def assert_equals_torch() -> Callable[..., None]:
     """Compare a loss with a torch function: its value in both namespaces, and its gradient by torch's autograd."""

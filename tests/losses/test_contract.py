@@ -6,6 +6,7 @@ import pickle
 from dataclasses import replace
 from typing import NamedTuple
 
+import array_api_compat.numpy as numpy_namespace
 import numpy as np
 import pytest
 
@@ -52,6 +53,20 @@ def test_terms_are_scalars_of_the_prediction_dtype(case, xp, dtype, reduction):
     total, weight = replace(case.loss, reduction=reduction).terms(xp, prediction, target)
     assert total.shape == weight.shape == ()
     assert total.dtype == weight.dtype == prediction.dtype
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_as_onnx_it_computes_the_same(case, run_as_onnx, dtype, reduction):
+    def program(xp, arrays):
+        total, weight = replace(case.loss, reduction=reduction).terms(xp, arrays["prediction"], arrays["target"])
+        return {"total": total, "weight": weight}
+
+    inputs = dict(zip(("prediction", "target"), draws(case, 6, dtype), strict=True))
+    expected = program(numpy_namespace, inputs)
+    for name, result in run_as_onnx(program, inputs, batched=inputs).items():
+        assert result.dtype == dtype
+        np.testing.assert_allclose(result, expected[name], rtol=20 * np.finfo(dtype).eps, err_msg=name)
 
 
 def test_sum_has_the_same_sum_and_a_weight_of_one(case, xp):

@@ -40,6 +40,15 @@ def test_counts_matches_among_labelled_positions(xp, seed, batch, classes, spati
     assert measured == (sum(matches), len(matches))
 
 
+def test_as_onnx_it_computes_the_same(run_as_onnx):
+    def program(xp, arrays):
+        total, weight = Accuracy().terms(xp, arrays["logits"], arrays["labels"])
+        return {"total": total, "weight": weight}
+
+    inputs = {"logits": np.eye(4, 3, dtype=np.float32), "labels": np.array([0, 1, 1, -100])}
+    assert run_as_onnx(program, inputs, batched=inputs) == {"total": 2.0, "weight": 3.0}
+
+
 def test_an_ignored_class_does_not_count(xp):
     logits = np.eye(3, dtype=np.float32)
     assert terms(Accuracy(ignore_index=2), xp, logits, np.array([0, 2, 2])) == (1.0, 1.0)

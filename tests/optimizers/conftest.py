@@ -3,8 +3,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import array_api_compat.numpy
-import array_api_compat.torch
 import numpy as np
 import pytest
 import torch
@@ -13,12 +11,6 @@ from edgeopt.optimizers import Optimizer
 
 NumpyArray = np.ndarray[Any, Any]
 Result = tuple[NumpyArray, dict[str, NumpyArray]]
-
-
-@pytest.fixture(scope="session", params=[array_api_compat.numpy, array_api_compat.torch], ids=["numpy", "torch"])
-def xp(request: pytest.FixtureRequest) -> Any:
-    """The namespaces every array program must run under."""
-    return request.param
 
 
 @pytest.fixture(scope="session")

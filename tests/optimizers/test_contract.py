@@ -139,6 +139,25 @@ def test_numpy_and_torch_agree(optimizer, train, dtype):
         np.testing.assert_array_equal(ours[1][slot], theirs[1][slot])
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_as_onnx_it_computes_the_same(optimizer, run_as_onnx, dtype):
+    slots, numbers = optimizer.slots(), {**optimizer.hyperparameters(), "lr": 0.01}
+    param, (grad, *others) = draws(1 + len(slots), (4, 3), dtype)
+    state = {slot: abs(value) for slot, value in zip(slots, others, strict=True)}
+    hyper = {name: np.asarray(value) for name, value in numbers.items()}
+    inputs = {"param": param, "grad": grad, **state, **hyper, "step": np.asarray(3)}
+
+    def program(xp, arrays):
+        own_state, own_hyper = ({name: arrays[name] for name in names} for names in (slots, hyper))
+        moved, updated = optimizer.update(xp, arrays["param"], arrays["grad"], own_state, own_hyper, arrays["step"])
+        return {"moved": moved, **{f"next.{slot}": value for slot, value in updated.items()}}
+
+    expected = program(numpy_namespace, inputs)
+    for name, result in run_as_onnx(program, inputs).items():
+        assert result.dtype == dtype
+        np.testing.assert_allclose(result, expected[name], rtol=4 * np.finfo(dtype).eps, err_msg=name)
+
+
 def test_converges_on_a_quadratic(case, train):
     rule = OPTIMIZERS[case.name](**case.converging)
     scales, minimum = np.array([1.0, 10.0, 0.1, 100.0]), np.array([1.0, -2.0, 0.5, 0.0])

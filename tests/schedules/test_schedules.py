@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import array_api_compat.numpy as numpy_namespace
 import numpy as np
 import pytest
 import torch
@@ -76,6 +77,18 @@ def test_numbers_can_be_changed_without_a_new_instance(schedule, xp):
             assert rate(schedule, xp, done, **{name: 0.5 * value}) == rate(
                 replace(schedule, **{name: 0.5 * value}), xp, done
             )
+
+
+@pytest.mark.parametrize("schedule", EXAMPLES.values(), ids=EXAMPLES)
+@pytest.mark.parametrize("done", [0, 1, 3, 7, 12, 100])
+def test_as_onnx_it_computes_the_same(schedule, run_as_onnx, done):
+    def program(xp, arrays):
+        return {"rate": schedule(xp, arrays, arrays["done"])}
+
+    inputs = {**schedule.hyperparameters(), "done": np.int64(done)}
+    result = run_as_onnx(program, inputs)["rate"]
+    assert result.dtype == np.float64
+    np.testing.assert_allclose(result, rate(schedule, numpy_namespace, done), rtol=1e-14, atol=1e-17)
 
 
 @pytest.mark.parametrize(("warmup", "total"), [(0, 20), (1, 20), (5, 20), (19, 20), (0, 1)])

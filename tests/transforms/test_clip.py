@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import array_api_compat.numpy as numpy_namespace
 import numpy as np
 import pytest
 import torch
@@ -62,6 +63,24 @@ def test_bounds_can_be_changed_without_a_new_instance(transform, xp):
 @pytest.mark.parametrize("transform", EXAMPLES.values(), ids=EXAMPLES)
 def test_no_gradients_give_no_gradients(transform, xp):
     assert apply(transform, xp, [])[0] == []
+
+
+@pytest.mark.parametrize("transform", EXAMPLES.values(), ids=EXAMPLES)
+def test_as_onnx_it_computes_the_same(transform, run_as_onnx):
+    grads = {f"grad{i}": grad for i, grad in enumerate(draws(dtype=np.float32))}
+
+    def program(xp, arrays):
+        of_model = [arrays[name] for name in grads]
+        clipped, metrics = transform(xp, of_model, of_model, arrays, arrays["step"])
+        return {**{f"next.{name}": grad for name, grad in zip(grads, clipped, strict=True)}, **metrics}
+
+    inputs = {**grads, **transform.hyperparameters(), "step": np.int64(1)}
+    expected = program(numpy_namespace, {name: np.asarray(value) for name, value in inputs.items()})
+    results = run_as_onnx(program, inputs)
+    assert set(results) == set(expected)
+    for name, result in results.items():
+        assert result.dtype == expected[name].dtype
+        np.testing.assert_allclose(result, expected[name], rtol=1e-6, err_msg=name)
 
 
 @given(seed=st.integers(0, 2**32 - 1), scale=st.floats(1e-6, 1e6), bound=st.floats(0, 1e3))
