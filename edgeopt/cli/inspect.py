@@ -1,0 +1,80 @@
+"""`edgeopt inspect`: what a bundle holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from edgeopt.bundle import Bundle, Report
+from edgeopt.cli.console import format_bytes, format_number, new_table, out
+from edgeopt.cli.options import BundlePath, Json
+
+__all__ = ["inspect", "size_of"]
+
+
+def inspect(bundle: BundlePath, as_json: Json = False) -> None:
+    """Show a bundle's tensors, inputs, hyperparameters and graphs."""
+    report = Bundle.load(bundle).inspect()
+    if as_json:
+        # Not through rich, which would wrap long lines.
+        print(json.dumps(report.to_dict(), indent=2))  # noqa: T201
+        return
+    out.print(Text.assemble((str(bundle), "bold"), f"  {format_bytes(size_of(bundle))}"))
+    needs = f"ONNX Runtime {report.minimum_onnxruntime} or newer"
+    out.print(f"opset {report.opset}, IR {report.ir_version}, {needs}", style="dim")
+    out.print(", ".join(f"{name} {value}" for name, value in report.producer.items()), style="dim")
+    for table in (_tensors(report), _sizes(report), _inputs(report), _hyperparameters(report), _graphs(report)):
+        out.print()
+        out.print(table)
+
+
+def size_of(bundle: Path) -> int:
+    """Bytes on disk of a packed bundle or a folder."""
+    return sum(file.stat().st_size for file in bundle.iterdir()) if bundle.is_dir() else bundle.stat().st_size
+
+
+def _tensors(report: Report) -> Table:
+    table = new_table("tensor", "role", "dtype", "shape", "bytes", title="State", numbers=("bytes",))
+    for row in report.tensors:
+        role = f"{row.role}, frozen" if row.role == "parameter" and not row.trainable else row.role
+        table.add_row(row.name, role, row.dtype, _shape(row.shape), f"{row.bytes:,}")
+    return table
+
+
+def _sizes(report: Report) -> Table:
+    table = new_table("role", "tensors", "bytes", title="State by role", numbers=("tensors", "bytes"))
+    for role, size in report.bytes_by_role.items():
+        table.add_row(role, str(sum(row.role == role for row in report.tensors)), f"{size:,}")
+    return table
+
+
+def _inputs(report: Report) -> Table:
+    table = new_table("name", "kind", "dtype", "shape", title="Inputs and outputs")
+    for spec in report.inputs:
+        table.add_row(spec.name, f"{spec.kind} input", spec.dtype, _shape(spec.shape))
+    for output in report.outputs:
+        table.add_row(output.name, "output", output.dtype, _shape(output.shape))
+    return table
+
+
+def _hyperparameters(report: Report) -> Table:
+    table = new_table("hyperparameter", "value", "meaning", title="Hyperparameters", numbers=("value",))
+    for spec in report.hyperparameters:
+        table.add_row(spec.name, format_number(spec.default), spec.description)
+    return table
+
+
+def _graphs(report: Report) -> Table:
+    table = new_table("graph", "bytes", "nodes", "operators", title="Graphs", numbers=("bytes", "nodes"))
+    for row in report.graphs:
+        operators = ", ".join(f"{name} {count}" for name, count in row.operators.items())
+        table.add_row(row.name, f"{row.bytes:,}", str(row.nodes), operators)
+    return table
+
+
+def _shape(shape: Sequence[int | str]) -> str:
+    return " x ".join(str(length) for length in shape) or "scalar"
