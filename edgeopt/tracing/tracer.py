@@ -22,7 +22,17 @@ IR_VERSION = 9
 DOMAIN = "edgeopt"
 
 # Two of these are never the same value, however equal they look.
-_RANDOM = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"})
+_RANDOM = frozenset(
+    {
+        "Bernoulli",
+        "Dropout",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+    }
+)
 
 
 class Tracer:
@@ -140,10 +150,11 @@ class Tracer:
         while operands and operands[-1] is None:
             operands.pop()
         attrs = ir.convenience.convert_attributes({k: v for k, v in attributes.items() if v is not None})
+        # The values themselves, not their ids: one that is gone must not lend its id to another.
         key = (
             op_type,
             outputs,
-            tuple(None if x is None else id(x.value) for x in operands),
+            tuple(None if x is None else x.value for x in operands),
             tuple(sorted((attr.name, repr(attr.value)) for attr in attrs)),
         )
         if key not in self._known or op_type in _RANDOM:
