@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from edgeopt.bundle.inspection import Report, inspect
 from edgeopt_runtime import BundleContents, TrainingSession, pack_bundle, read_bundle, write_bundle
 from edgeopt_runtime.manifest import Manifest
-
-from edgeopt.bundle.inspection import Report, inspect
 
 if TYPE_CHECKING:
     import onnx

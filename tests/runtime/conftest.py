@@ -13,6 +13,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
 from edgeopt_runtime import BundleContents, TrainingSession, pack_bundle
 from edgeopt_runtime.manifest import (
     GraphInput,
@@ -24,8 +27,6 @@ from edgeopt_runtime.manifest import (
     Signature,
     TensorSpec,
 )
-from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
 
 Arrays = dict[str, NDArray]
 

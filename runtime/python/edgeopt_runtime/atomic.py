@@ -111,14 +111,16 @@ def _write(path: Path, pieces: Iterable[Buffer]) -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    """Flush a rename to the disk; Windows has no such call and needs none."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    """Flush a rename to the disk, where the file system can do that (not on Windows, nor on some FUSE mounts).
+
+    Where it cannot, a power failure may bring the old bundle back, but never half of one.
+    """
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _check_replaceable(path: Path, known: Collection[str]) -> None:

@@ -171,4 +171,4 @@ def _names(batch: Mapping[str, Any]) -> str:
 
 
 def _kind(value: object) -> str:
-    return f"a {type(value).__name__}"
+    return type(value).__name__

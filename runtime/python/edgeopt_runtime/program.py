@@ -53,7 +53,11 @@ class Program:
         self._file = signature.file
         self._state = state
         self._session = options.open(signature.file, graph)
-        types = _check_graph(self._session, signature, manifest)
+        try:
+            types = _check_graph(self._session, signature, manifest)
+        except RUNTIME_ERRORS as error:
+            # Names in the graph that are not UTF-8 end here.
+            raise GraphError(f"{signature.file} cannot be examined: {error}.") from error
         self._batch_dtypes = {
             spec.name: spec.dtype
             for spec in manifest.inputs

@@ -95,8 +95,12 @@ class Options:
         providers = [name if isinstance(name, str) else (name[0], dict(name[1])) for name in self.providers]
         options = None if self.provider_options is None else [dict(option) for option in self.provider_options]
         try:
-            session = onnxruntime.InferenceSession(graph, settings, providers=providers, provider_options=options)
+            session = onnxruntime.InferenceSession(
+                graph, settings, providers=providers, provider_options=options, enable_fallback=0
+            )
         except RUNTIME_ERRORS as error:
+            if not self.cpu_only and _opens_on_cpu(graph, settings):
+                raise ProviderError(f"{', '.join(self.names)} cannot run {file}: {error}.") from error
             raise _graph_error(file, error) from error
         # Without an exception, ONNX Runtime goes on with the CPU when a provider does not start.
         missing = [name for name in self.names if name not in session.get_providers()]
@@ -106,6 +110,14 @@ class Options:
                 f"libraries is missing, or its options are wrong. Started: {', '.join(session.get_providers())}."
             )
         return session
+
+
+def _opens_on_cpu(graph: bytes, settings: onnxruntime.SessionOptions) -> bool:
+    try:
+        onnxruntime.InferenceSession(graph, settings, providers=[CPU])
+    except RUNTIME_ERRORS:
+        return False
+    return True
 
 
 def _graph_error(file: str, error: Exception) -> BundleError:

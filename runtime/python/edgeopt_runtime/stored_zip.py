@@ -125,10 +125,11 @@ def index(source: Source) -> dict[str, Entry]:
         entries[entry.name] = entry
     if position != size:
         raise TamperedBundleError("The archive's directory has another length than its entries.")
-    ordered = sorted(entries.values(), key=lambda entry: entry.header)
-    for entry, following in zip(ordered, [*(other.header for other in ordered[1:]), start], strict=True):
+    following = start
+    for entry in sorted(entries.values(), key=lambda entry: entry.header, reverse=True):
         if entry.header + LOCAL.size + len(entry.name.encode()) + entry.size > following:
             raise TamperedBundleError(f"The entry {entry.name!r} of the archive overlaps what comes after it.")
+        following = entry.header
     return entries
 
 
@@ -166,17 +167,15 @@ def _end_record(source: Source) -> tuple[int, int, int, int]:
     if position + END.size + comment != tail_length or disk or first_disk or here != count:
         raise TamperedBundleError("The record at the end of the archive contradicts itself.")
     end = tail_start + position
-    if start == SATURATED or size == SATURATED or count == 0xFFFF:
-        return _end_record64(source, end)
+    locator = end - LOCATOR64.size
+    if locator >= 0 and source.read(locator, 4) == b"PK\6\7":
+        return _end_record64(source, locator)
     return count, size, start, end
 
 
-def _end_record64(source: Source, end: int) -> tuple[int, int, int, int]:
-    locator = end - LOCATOR64.size
-    if locator < 0:
-        raise TamperedBundleError("The archive lacks the record of its 64-bit sizes.")
-    signature, disk, position, disks = LOCATOR64.unpack(source.read(locator, LOCATOR64.size))
-    if signature != b"PK\6\7" or disk or disks != 1 or position + END64.size > locator:
+def _end_record64(source: Source, locator: int) -> tuple[int, int, int, int]:
+    _, disk, position, disks = LOCATOR64.unpack(source.read(locator, LOCATOR64.size))
+    if disk or disks != 1 or position + END64.size > locator:
         raise TamperedBundleError("The archive's record of its 64-bit sizes is damaged.")
     record = END64.unpack(source.read(position, END64.size))
     signature, _, _, _, disk, first_disk, here, count, size, start = record
