@@ -82,7 +82,8 @@ def read_samples(path: Path, specs: Sequence[InputSpec]) -> Samples:
         CommandError: The file is no `.npz` file, lacks an input, or its arrays do not belong together.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as stream:
+            file = np.load(stream, allow_pickle=False)
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise CommandError(f"{path} holds one array without a name; save it with numpy.savez.")
             missing = [spec.name for spec in specs if spec.name not in file.files]

@@ -22,7 +22,7 @@ err = Console(stderr=True, markup=False, highlight=False, emoji=False)
 
 def show_error(error: EdgeoptError) -> None:
     """Print an error of ours with its kind and code, without a traceback."""
-    title = Text(f" {type(error).__name__} {error.code} ")
+    title = Text(f"{type(error).__name__} {error.code}", "bold red")
     err.print(Panel(Text(str(error)), title=title, title_align="left", border_style="red", expand=False))
 
 

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgeopt.bundle import Bundle
+
+
+@pytest.fixture
+def here(run: Any, folder: Path, tmp_path: Path) -> Path:
+    (tmp_path / "a_model.py").write_bytes((folder / "model.py").read_bytes())
+    (tmp_path / "broken.py").write_text("import not_installed_anywhere\n", encoding="utf-8")
+    return tmp_path
+
+
+def test_options_reach_the_bundle(run: Any, here: Path) -> None:
+    result = run(
+        *("export", "a_model:build", "--out", "made.edgeopt", "--loss", "cross_entropy:label_smoothing=0.1"),
+        *("--optimizer", "sgd:momentum=0.9", "--lr", 0.5, "--schedule", "warmup_linear:warmup=3,total=30"),
+        *("--transform", "clip_by_value:max_value=2", "--transform", "clip_by_global_norm:max_norm=1"),
+        *("--metric", "accuracy", "--trainable", "2.*", "--seed", 7),
+    )
+    assert result.code == 0
+    assert "wrote made.edgeopt" in result
+    assert "2 of 4 parameters train" in result
+    bundle = Bundle.load(here / "made.edgeopt")
+    assert {spec.name: spec.default for spec in bundle.manifest.hyperparameters} == {
+        "schedule.lr": 0.5,
+        "schedule.warmup": 3.0,
+        "schedule.total": 30.0,
+        "optimizer.momentum": 0.9,
+        "clip_by_value.max_value": 2.0,
+        "clip_by_global_norm.max_norm": 1.0,
+    }
+    trainable = [spec.name for spec in bundle.manifest.tensors if spec.trainable]
+    assert trainable == ["2.weight", "2.bias"]
+    assert "accuracy" in [port.name for port in bundle.manifest.signatures["step"].outputs]
+
+
+def test_the_batch_size_can_be_fixed(run: Any, here: Path) -> None:
+    assert run("export", "a_model:build", "--out", "made", "--loss", "cross_entropy", "--fixed-batch").code == 0
+    assert [spec.shape for spec in Bundle.load(here / "made").manifest.inputs] == [(2, 4), (2,)]
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("no_such_module:build", "There is no module 'no_such_module'"),
+        ("a_model:nothing", "The module 'a_model' has no function 'nothing'"),
+        ("a_model:only_the_model", "must return the model and its example inputs, not a Sequential"),
+    ],
+)
+def test_a_model_that_cannot_be_had_is_an_error_of_ours(run: Any, here: Path, model: str, message: str) -> None:
+    result = run("export", model, "--out", "made.edgeopt", "--loss", "mse")
+    assert result.code == 1
+    assert message in result
+    assert not (here / "made.edgeopt").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a_model", "--loss", "mse"], "does not look like module:function"),
+        (["a_model:build", "--loss", "mse", "--optimizer", "adamx"], "there is no optimizer 'adamx'"),
+        (["a_model:build", "--loss", "mean"], "there is no loss 'mean'"),
+    ],
+)
+def test_wrong_words_are_wrong_usage(run: Any, here: Path, arguments: list[str], message: str) -> None:
+    result = run("export", *arguments, "--out", "made.edgeopt")
+    assert result.code == 2
+    assert message in result
+
+
+def test_an_error_inside_the_users_module_keeps_its_traceback(run: Any, here: Path) -> None:
+    with pytest.raises(ModuleNotFoundError, match="not_installed_anywhere"):
+        run("export", "broken:build", "--out", "made.edgeopt", "--loss", "mse")
+
+
+def test_a_pattern_that_matches_nothing_names_the_parameters(run: Any, here: Path) -> None:
+    result = run("export", "a_model:build", "--out", "x.edgeopt", "--loss", "cross_entropy", "--trainable", "head.*")
+    assert result.code == 1
+    assert "ParameterPatternError E204" in result
+    assert "0.weight" in result
