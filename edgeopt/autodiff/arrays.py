@@ -26,14 +26,14 @@ def reshape_like(g: Array, x: Array) -> Array:
         target: Any = np.asarray([-1 if axis in unknown else dim for axis, dim in enumerate(x.shape)], np.int64)
     else:
         target = op.Shape(x)
-    return op.Reshape(g, target).with_shape(x.shape)  # type: ignore[no-any-return]
+    return op.Reshape(g, target).with_shape(x.shape)
 
 
 def expand_like(g: Array, x: Array) -> Array:
     """`g` broadcast to the shape of `x`."""
     if len(g.shape) == len(x.shape) and all(map(same_dim, g.shape, x.shape)):
         return g
-    return op.Expand(g, shape_of(x)).with_shape(x.shape)  # type: ignore[no-any-return]
+    return op.Expand(g, shape_of(x)).with_shape(x.shape)
 
 
 def normalize_axes(axes: Any, ndim: int) -> list[int]:
@@ -45,7 +45,7 @@ def transpose_last(x: Array) -> Array:
     """The last two dimensions exchanged."""
     order = list(range(x.ndim))
     order[-1], order[-2] = order[-2], order[-1]
-    return op.Transpose(x, perm=order)  # type: ignore[no-any-return]
+    return op.Transpose(x, perm=order)
 
 
 def sum_like(g: Array, x: Array, broadcast_shape: Shape | None = None) -> Array:
@@ -66,9 +66,9 @@ def sum_like(g: Array, x: Array, broadcast_shape: Shape | None = None) -> Array:
         axis + extra for axis, (dim, other) in enumerate(zip(x.shape, aligned, strict=True)) if dim == 1 and other != 1
     ]
     if not stretched:
-        return op.ReduceSum(g, leading, keepdims=0).with_shape(x.shape)  # type: ignore[no-any-return]
+        return op.ReduceSum(g, leading, keepdims=0).with_shape(x.shape)
     total = op.ReduceSum(g, leading + stretched, keepdims=1)
-    return (op.Squeeze(total, leading) if leading else total).with_shape(x.shape)  # type: ignore[no-any-return]
+    return (op.Squeeze(total, leading) if leading else total).with_shape(x.shape)
 
 
 def _sum_like_at_run_time(g: Array, x: Array, extra: int) -> Array:
@@ -78,4 +78,4 @@ def _sum_like_at_run_time(g: Array, x: Array, extra: int) -> Array:
     axes = op.Squeeze(op.NonZero(op.Equal(padded, np.asarray([1], np.int64))), [0])
     # Axes of size one in both are summed too, which changes nothing.
     total = op.ReduceSum(g, axes, keepdims=1, noop_with_empty_axes=1)
-    return op.Reshape(total, shape).with_shape(x.shape)  # type: ignore[no-any-return]
+    return op.Reshape(total, shape).with_shape(x.shape)

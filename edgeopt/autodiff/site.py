@@ -60,6 +60,10 @@ class Site:
         attribute = self.node.attributes.get(name)
         return default if attribute is None else attribute.value
 
+    def number(self, name: str, default: float) -> float:
+        """A float attribute, or the operator's default."""
+        return float(self.attr(name, default))
+
     def constant(self, position: int) -> np.ndarray[Any, Any] | None:
         """The value of an input that is a constant of the graph, None otherwise."""
         return self.input(position).constant if self.has(position) else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,8 +107,9 @@ def same_padding(n: Site, kernel: Sequence[int]) -> tuple[Window, Array]:
     ones = (1,) * rank
     strides, dilations = tuple(n.attr("strides", ones)), tuple(n.attr("dilations", ones))
     window = Window(tuple(kernel), strides, dilations, (0,) * rank, (0,) * rank)
-    size, positions = op.Shape(n.x, start=2), op.Shape(n.y, start=2)
-    reach = (positions - np.ones(rank, np.int64)) * np.asarray(strides, np.int64) + np.asarray(window.extents, np.int64)
+    size = op.Shape(n.x, start=2)
+    steps, extents = np.asarray(strides, np.int64), np.asarray(window.extents, np.int64)
+    reach = (size - np.ones(rank, np.int64)) / steps * steps + extents
     total = xp.maximum(reach - size, np.zeros(rank, np.int64))
     less = total / np.full(rank, 2, np.int64)
     begin, end = (less, total - less) if n.attr("auto_pad") == "SAME_UPPER" else (total - less, less)
@@ -129,7 +131,7 @@ def pad(x: Array, begin: Sequence[int], end: Sequence[int], value: float = 0.0) 
     if not any(begin) and not any(end):
         return x
     fill = None if value == 0.0 else np.asarray(value, x.dtype)
-    return op.Pad(x, _pads(begin, end), fill).with_shape(_grown(x, begin, end))  # type: ignore[no-any-return]
+    return op.Pad(x, _pads(begin, end), fill).with_shape(_grown(x, begin, end))
 
 
 def pooling_ends(n: Site, window: Window) -> list[int]:
@@ -148,21 +150,21 @@ def pooling_ends(n: Site, window: Window) -> list[int]:
     return ends
 
 
-def taps(padded: Array, window: Window, positions: Array | None = None) -> Iterator[Array]:
+def taps(padded: Array, window: Window, count: Array | None = None) -> Iterator[Array]:
     """What each tap reads at all positions, in row-major order of the taps: (N, C, positions…).
 
     Args:
         padded: The padded input.
         window: Geometry; its padding is not looked at.
-        positions: An array whose spatial shape is that of the positions, where the padded input alone does not tell
-            their number. By default they are as many as fit.
+        count: The numbers of positions, an int64 vector, where fewer count than fit into the padded input.
     """
     rank = len(window.kernel)
     axes = np.arange(2, 2 + rank, dtype=np.int64)
     steps = np.asarray(window.strides, np.int64)
+    last: Any
     for index in itertools.product(*map(range, window.kernel)):
         first = np.asarray(index, np.int64) * np.asarray(window.dilations, np.int64)
-        if positions is None:
+        if count is None:
             # Counted from the back, so that the size need not be known.
             behind = np.asarray(window.extents, np.int64) - 1 - first
             last = np.where(behind == 0, _TO_THE_END, -behind)
@@ -171,6 +173,5 @@ def taps(padded: Array, window: Window, positions: Array | None = None) -> Itera
                 continue
             yield op.Slice(padded, first, last, axes, steps)
         else:
-            count = op.Shape(positions, start=2) - np.ones(rank, np.int64)
-            last = count * steps + (first + 1)
-            yield op.Slice(padded, first, last, axes, steps).with_shape((*padded.shape[:2], *positions.shape[2:]))
+            last = (count - np.ones(rank, np.int64)) * steps + (first + 1)
+            yield op.Slice(padded, first, last, axes, steps)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol, overload
 
 import numpy as np
 
@@ -91,11 +91,40 @@ finfo = np.finfo
 Axis = int | tuple[int, ...] | None
 
 
+class _Unary(Protocol):
+    """A traced operand gives a traced result."""
+
+    @overload
+    def __call__(self, x: Array, /) -> Array: ...
+    @overload
+    def __call__(self, x: Any, /) -> Any: ...
+
+
+class _Binary(Protocol):
+    """One traced operand is enough for a traced result."""
+
+    @overload
+    def __call__(self, x1: Array, x2: Any, /) -> Array: ...
+    @overload
+    def __call__(self, x1: Any, x2: Array, /) -> Array: ...
+    @overload
+    def __call__(self, x1: Any, x2: Any, /) -> Any: ...
+
+
+class _Reduction(Protocol):
+    """A traced operand gives a traced result."""
+
+    @overload
+    def __call__(self, x: Array, /, *, axis: Axis = None, keepdims: Any = False) -> Array: ...
+    @overload
+    def __call__(self, x: Any, /, *, axis: Axis = None, keepdims: Any = False) -> Any: ...
+
+
 def _traced(*operands: Any) -> Array | None:
     return next((x for x in operands if isinstance(x, Array)), None)
 
 
-def _unary(op_type: str, eager: Callable[..., Any], doc: str) -> Callable[[Any], Any]:
+def _unary(op_type: str, eager: Callable[..., Any], doc: str) -> _Unary:
     def function(x: Any, /) -> Any:
         return x.tracer.emit(op_type, x) if isinstance(x, Array) else eager(x)
 
@@ -103,7 +132,7 @@ def _unary(op_type: str, eager: Callable[..., Any], doc: str) -> Callable[[Any],
     return function
 
 
-def _binary(op_type: str, eager: Callable[..., Any], doc: str) -> Callable[[Any, Any], Any]:
+def _binary(op_type: str, eager: Callable[..., Any], doc: str) -> _Binary:
     def function(x1: Any, x2: Any, /) -> Any:
         traced = _traced(x1, x2)
         return eager(x1, x2) if traced is None else traced.tracer.emit(op_type, *traced.tracer.promote(x1, x2))
@@ -152,6 +181,10 @@ def square(x: Any, /) -> Any:
     return x * x
 
 
+@overload
+def log1p(x: Array, /) -> Array: ...
+@overload
+def log1p(x: Any, /) -> Any: ...
 def log1p(x: Any, /) -> Any:
     """log(1 + x), accurate also where x is small.
 
@@ -173,6 +206,10 @@ def isfinite(x: Any, /) -> Any:
     return less(abs(x), x.tracer.constant(math.inf, x.dtype))
 
 
+@overload
+def where(condition: Array, x1: Any, x2: Any, /) -> Array: ...
+@overload
+def where(condition: Any, x1: Any, x2: Any, /) -> Any: ...
 def where(condition: Any, x1: Any, x2: Any, /) -> Any:
     """`x1` where the condition holds, else `x2`."""
     traced = _traced(condition, x1, x2)
@@ -183,6 +220,10 @@ def where(condition: Any, x1: Any, x2: Any, /) -> Any:
     return traced.tracer.emit("Where", condition, *traced.tracer.promote(x1, x2))
 
 
+@overload
+def clip(x: Array, /, min: Any = None, max: Any = None) -> Array: ...
+@overload
+def clip(x: Any, /, min: Any = None, max: Any = None) -> Any: ...
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
     """Each element limited to [min, max]; NaN stays NaN."""
     if not isinstance(x, Array):
@@ -191,7 +232,7 @@ def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
     return low if max is None else minimum(low, max)
 
 
-def _reduction(op_type: str, eager: Callable[..., Any], doc: str) -> Callable[..., Any]:
+def _reduction(op_type: str, eager: Callable[..., Any], doc: str) -> _Reduction:
     def function(x: Any, /, *, axis: Axis = None, keepdims: Any = False) -> Any:
         if not isinstance(x, Array):
             return eager(x, axis=axis, keepdims=keepdims)
@@ -252,6 +293,10 @@ def asarray(value: Any, /, *, dtype: Any = None) -> Any:
     return np.asarray(value, dtype=dtype)
 
 
+@overload
+def astype(x: Array, dtype: Any, /) -> Array: ...
+@overload
+def astype(x: Any, dtype: Any, /) -> Any: ...
 def astype(x: Any, dtype: Any, /) -> Any:
     """The array with another dtype."""
     return x.tracer.cast(x, dtype) if isinstance(x, Array) else np.asarray(x).astype(dtype)
@@ -269,15 +314,23 @@ def full_like(x: Any, fill_value: Any, /, *, dtype: Any = None) -> Any:
     value = np.asarray(fill_value, dtype=x.dtype if dtype is None else dtype)
     if x.ndim == 0:
         return x.tracer.constant(value)
-    shape = list(x.shape) if is_static(x.shape) else x.tracer.emit("Shape", x)
+    shape: Any = list(x.shape) if is_static(x.shape) else x.tracer.emit("Shape", x)
     return x.tracer.emit("Expand", value, shape).with_shape(x.shape)
 
 
+@overload
+def zeros_like(x: Array, /, *, dtype: Any = None) -> Array: ...
+@overload
+def zeros_like(x: Any, /, *, dtype: Any = None) -> Any: ...
 def zeros_like(x: Any, /, *, dtype: Any = None) -> Any:
     """Zeros of x's shape."""
     return full_like(x, 0, dtype=dtype)
 
 
+@overload
+def ones_like(x: Array, /, *, dtype: Any = None) -> Array: ...
+@overload
+def ones_like(x: Any, /, *, dtype: Any = None) -> Any: ...
 def ones_like(x: Any, /, *, dtype: Any = None) -> Any:
     """Ones of x's shape."""
     return full_like(x, 1, dtype=dtype)

@@ -117,12 +117,12 @@ class Tracer:
         return [self.constant(x, dtype) for x in operands]
 
     @overload
-    def emit(self, op_type: str, *inputs: ArrayLike | Sequence[int] | None, **attributes: Any) -> Array: ...
-
-    @overload
     def emit(
         self, op_type: str, *inputs: ArrayLike | Sequence[int] | None, outputs: int, **attributes: Any
     ) -> tuple[Array, ...]: ...
+
+    @overload
+    def emit(self, op_type: str, *inputs: ArrayLike | Sequence[int] | None, **attributes: Any) -> Array: ...
 
     def emit(
         self,
@@ -174,7 +174,11 @@ class Tracer:
         return tuple(Array(self, value) for value in node.outputs)
 
     def call(
-        self, function: ir.Function, inputs: Sequence[Array], names: Sequence[str], attributes: dict[str, Any] | None = None
+        self,
+        function: ir.Function,
+        inputs: Sequence[Array],
+        names: Sequence[str],
+        attributes: dict[str, Any] | None = None,
     ) -> list[Array]:
         """Append a call of a model-local function; its outputs take `names` and the types of the function's own."""
         node = ir.Node(

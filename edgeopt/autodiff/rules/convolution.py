@@ -39,7 +39,7 @@ def conv(n: Site, g: Array) -> list[Array | None]:
 def conv_transpose(n: Site, g: Array) -> list[Array | None]:
     """The transposed rules: dX is a convolution, dW correlates with the roles exchanged."""
     x, w = n.x, n.input(1)
-    window = _transposed_window(n)
+    window = transposed_window(n)
     # The cotangent padded (or cut) so that the windows at the positions of x fill it exactly.
     padded = pad(g, window.begin, window.end)
     group = n.attr("group", 1)
@@ -63,7 +63,7 @@ def _unknown_kernel(n: Site) -> str | None:
 
 
 def _sum_to_channels(g: Array) -> Array:
-    return op.ReduceSum(g, [0, *range(2, g.ndim)], keepdims=0)  # type: ignore[no-any-return]
+    return op.ReduceSum(g, [0, *range(2, g.ndim)], keepdims=0)
 
 
 def transposed_convolution(g: Array, w: Array, x: Array, window: Window, group: int) -> Array:
@@ -83,21 +83,21 @@ def transposed_convolution(g: Array, w: Array, x: Array, window: Window, group: 
     if None in remainders:
         axes = list(range(2, x.ndim))
         result = op.Slice(result, [0] * len(axes), op.Shape(x, start=2), axes)
-    return result.with_shape(x.shape)  # type: ignore[no-any-return]
+    return result.with_shape(x.shape)
 
 
 def correlation(padded: Array, small: Array, window: Window, group: int) -> Array:
     """Sum over batch and positions of small[n, m, o] · padded[n, c, o·stride + k·dilation], as (M, C/group, k…)."""
     channels, features = _channels(padded), _channels(small)
-    rows = _grouped(small, group, features // group)
+    rows = grouped(small, group, features // group)
     parts = []
     for tap in taps(padded, window):
-        columns = _grouped(tap, group, channels // group)
+        columns = grouped(tap, group, channels // group)
         # ONNX Runtime fuses the transposition into the product.
         product = op.MatMul(rows, op.Transpose(columns, perm=_last_two_exchanged(columns)))
         total = op.ReduceSum(product, [0], keepdims=0)
         parts.append(op.Reshape(total, [features, channels // group, 1]))
-    return op.Concat(*parts, axis=2) if len(parts) > 1 else parts[0]  # type: ignore[no-any-return]
+    return op.Concat(*parts, axis=2) if len(parts) > 1 else parts[0]
 
 
 def _channels(x: Array) -> int:
@@ -107,20 +107,20 @@ def _channels(x: Array) -> int:
     return channels
 
 
-def _grouped(x: Array, group: int, width: int) -> Array:
+def grouped(x: Array, group: int, width: int) -> Array:
     """(N, C, positions…) as (N, C, L), or as (N, group, C/group, L) where there are groups."""
     length: Dim = None
     if all(isinstance(dim, int) for dim in x.shape[2:]):
         length = math.prod(dim for dim in x.shape[2:] if isinstance(dim, int))
     middle = [group, width] if group > 1 else [width]
-    return op.Reshape(x, [0, *middle, -1]).with_shape((x.shape[0], *middle, length))  # type: ignore[no-any-return]
+    return op.Reshape(x, [0, *middle, -1]).with_shape((x.shape[0], *middle, length))
 
 
 def _last_two_exchanged(x: Array) -> list[int]:
     return [*range(x.ndim - 2), x.ndim - 1, x.ndim - 2]
 
 
-def _transposed_window(n: Site) -> Window:
+def transposed_window(n: Site) -> Window:
     """The window that a ConvTranspose moves over its output, padded or cut so that it fits exactly.
 
     Source: the shape formulas of the ONNX operator: what `output_shape` or SAME leaves over is padding, the larger

@@ -22,7 +22,7 @@ def derivative(op_type: str, formula: Callable[[Site], Array]) -> None:
 
 def indicator(condition: Array, like: Array) -> Array:
     """1 where the condition holds, else 0: a product with it is several times cheaper than Where on ONNX Runtime."""
-    return xp.astype(condition, like.dtype)  # type: ignore[no-any-return]
+    return xp.astype(condition, like.dtype)
 
 
 derivative("Exp", lambda n: n.y)
@@ -36,8 +36,8 @@ derivative("Sin", lambda n: xp.cos(n.x))
 derivative("Cos", lambda n: -xp.sin(n.x))
 derivative("Abs", lambda n: xp.sign(n.x))
 derivative("Softplus", lambda n: op.Sigmoid(n.x))
-# The output of Relu is never negative, so its sign is the derivative: one node where a comparison needs two.
-derivative("Relu", lambda n: xp.sign(n.y))
+# Comparison and cast together take half the time of one Sign on ONNX Runtime.
+derivative("Relu", lambda n: indicator(n.y > 0.0, n.y))
 
 
 @rule("Neg")
@@ -55,7 +55,7 @@ def identity(n: Site, g: Array) -> Array:
 @rule("Cast")
 def cast(n: Site, g: Array) -> Array:
     """The cotangent goes back in the input's own type."""
-    return xp.astype(g, n.x.dtype)  # type: ignore[no-any-return]
+    return xp.astype(g, n.x.dtype)
 
 
 @rule("Add", broadcasts=True)
@@ -138,7 +138,7 @@ def clip(n: Site, g: Array) -> Array:
 @rule("LeakyRelu")
 def leaky_relu(n: Site, g: Array) -> Array:
     """Slope alpha below zero."""
-    alpha = n.attr("alpha", 0.01)
+    alpha = n.number("alpha", 0.01)
     positive = indicator(n.x > 0.0, g)
     return g * (alpha + (1.0 - alpha) * positive)
 
@@ -147,14 +147,14 @@ def leaky_relu(n: Site, g: Array) -> Array:
 def elu(n: Site, g: Array) -> Array:
     """alpha (exp(x) - 1) below zero, where the derivative is y + alpha."""
     positive = indicator(n.x > 0.0, g)
-    return g * (positive + (1.0 - positive) * (n.y + n.attr("alpha", 1.0)))
+    return g * (positive + (1.0 - positive) * (n.y + n.number("alpha", 1.0)))
 
 
 @rule("HardSigmoid")
 def hard_sigmoid(n: Site, g: Array) -> Array:
     """max(0, min(1, alpha x + beta)): alpha strictly inside, as in PyTorch."""
     inside = indicator((n.y > 0.0) & (n.y < 1.0), g)
-    return g * (n.attr("alpha", 0.2) * inside)
+    return g * (n.number("alpha", 0.2) * inside)
 
 
 @rule("HardSwish")

@@ -28,7 +28,7 @@ def gather(n: Site, g: Array) -> Array:
     total = op.ScatterND(zeros, xp.expand_dims(indices, axis=-1), g, reduction="add")
     if axis:
         total = op.Transpose(total, perm=[int(i) for i in np.argsort(first)])
-    return total.with_shape(n.x.shape)  # type: ignore[no-any-return]
+    return total.with_shape(n.x.shape)
 
 
 def _put_back_slice(n: Site, g: Array, axis: int, index: int) -> Array:
@@ -40,21 +40,21 @@ def _put_back_slice(n: Site, g: Array, axis: int, index: int) -> Array:
     elif n.input(1).ndim > 1:
         g = op.Squeeze(g, list(range(axis, axis + n.input(1).ndim - 1)))
     pads = np.zeros(2 * n.x.ndim, np.int64)
-    pads[axis], pads[axis + n.x.ndim] = position, int(size or 0) - position - 1  # type: ignore[call-overload]
-    return op.Pad(g, pads).with_shape(n.x.shape)  # type: ignore[no-any-return]
+    pads[axis], pads[axis + n.x.ndim] = position, int(size or 0) - position - 1
+    return op.Pad(g, pads).with_shape(n.x.shape)
 
 
 @rule("GatherElements")
 def gather_elements(n: Site, g: Array) -> Array:
     """Scatter by the same indices."""
     zeros = xp.zeros_like(n.x)
-    return op.ScatterElements(zeros, n.input(1), g, axis=n.attr("axis", 0), reduction="add").with_shape(n.x.shape)  # type: ignore[no-any-return]
+    return op.ScatterElements(zeros, n.input(1), g, axis=n.attr("axis", 0), reduction="add").with_shape(n.x.shape)
 
 
 @rule("GatherND")
 def gather_nd(n: Site, g: Array) -> Array | None:
     """Scatter by the same indices (without batch dimensions, which ScatterND does not have)."""
-    return op.ScatterND(xp.zeros_like(n.x), n.input(1), g, reduction="add").with_shape(n.x.shape)  # type: ignore[no-any-return]
+    return op.ScatterND(xp.zeros_like(n.x), n.input(1), g, reduction="add").with_shape(n.x.shape)
 
 
 @rule("ScatterND")

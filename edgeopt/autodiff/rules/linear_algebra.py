@@ -16,7 +16,7 @@ from edgeopt.tracing.shapes import broadcast
 def gemm(n: Site, g: Array) -> tuple[Array | None, Array | None, Array | None]:
     """Y = alpha A' B' + beta C."""
     a, b = n.input(0), n.input(1)
-    alpha, beta = n.attr("alpha", 1.0), n.attr("beta", 1.0)
+    alpha, beta = n.number("alpha", 1.0), n.number("beta", 1.0)
     trans_a, trans_b = n.attr("transA", 0), n.attr("transB", 0)
     to_a = to_b = to_c = None
     if n.needs[0]:
@@ -69,10 +69,8 @@ def _matmul_with_matrix(n: Site, a: Array, b: Array, g: Array) -> tuple[Array | 
 def _rows(x: Array) -> Array:
     last = x.shape[-1]
     if isinstance(last, int):
-        return op.Reshape(x, [-1, last])  # type: ignore[no-any-return]
-    return op.Reshape(x, op.Concat(np.asarray([-1], np.int64), op.Shape(x, start=-1), axis=0)).with_shape(  # type: ignore[no-any-return]
-        (None, last)
-    )
+        return op.Reshape(x, [-1, last])
+    return op.Reshape(x, op.Concat(np.asarray([-1], np.int64), op.Shape(x, start=-1), axis=0)).with_shape((None, last))
 
 
 def _matmul_with_vector(n: Site, a: Array, b: Array, g: Array) -> tuple[Array | None, Array | None]:

@@ -9,18 +9,18 @@ from edgeopt.autodiff.site import Site
 from edgeopt.tracing import Array, op
 
 
-def batch_statistics(x: Array, epsilon: float) -> tuple[Array, Array, Array]:
-    """Mean, centred input and inverse deviation of each channel (axis 1), kept as (1, C, 1, …)."""
+def batch_statistics(x: Array, epsilon: float) -> tuple[Array, Array, Array, Array]:
+    """Mean, centred input, variance and inverse deviation of each channel (axis 1), kept as (1, C, 1, …)."""
     axes = [0, *range(2, x.ndim)]
     mean = op.ReduceMean(x, axes, keepdims=1)
     centred = x - mean
     variance = op.ReduceMean(centred * centred, axes, keepdims=1)
-    return mean, centred, 1.0 / xp.sqrt(variance + epsilon)
+    return mean, centred, variance, 1.0 / xp.sqrt(variance + epsilon)
 
 
 def per_channel(vector: Array, x: Array) -> Array:
     """A (C,) vector as (C, 1, …), to meet x of shape (N, C, …)."""
-    return op.Unsqueeze(vector, list(range(1, x.ndim - 1))) if x.ndim > 2 else vector  # type: ignore[no-any-return]
+    return op.Unsqueeze(vector, list(range(1, x.ndim - 1))) if x.ndim > 2 else vector
 
 
 @rule("BatchNormalization")
@@ -28,7 +28,7 @@ def batch_normalization(n: Site, g: Array, *_statistics: Array | None) -> list[A
     """With the batch's own statistics in training mode, with the running ones (constants) otherwise."""
     x, scale = n.x, n.input(1)
     axes = [0, *range(2, x.ndim)]
-    epsilon = n.attr("epsilon", 1e-5)
+    epsilon = n.number("epsilon", 1e-5)
     gain = per_channel(scale, x)
     if not n.attr("training_mode", 0):
         mean, variance = per_channel(n.input(3), x), per_channel(n.input(4), x)
@@ -42,12 +42,13 @@ def batch_normalization(n: Site, g: Array, *_statistics: Array | None) -> list[A
         if n.needs[4]:
             to_variance = -0.5 * to_scale * scale * reshape_like(inverse * inverse, scale)
         return [to_x, to_scale, to_bias, to_mean, to_variance]
-    _, centred, inverse = batch_statistics(x, epsilon)
+    _, centred, _, inverse = batch_statistics(x, epsilon)
     sum_g = op.ReduceSum(g, axes, keepdims=1)
     sum_gx = op.ReduceSum(g * centred, axes, keepdims=1)
     to_x = None
     if n.needs[0]:
-        # dx = γ/σ (g - mean(g) - x̂ mean(g x̂)); the channel factors are multiplied before they meet the large tensors.
+        # With x^ the normalised input: dx = scale/deviation (g - mean(g) - x^ mean(g x^)). The channels' factors are
+        # multiplied before they meet the large tensors.
         count = xp.astype(op.Size(x), x.dtype) / xp.astype(op.Size(scale), x.dtype)
         slope = sum_gx * (inverse * inverse) / count
         to_x = (g - (centred * slope + sum_g / count)) * (gain * inverse)
@@ -65,7 +66,7 @@ def layer_normalization(n: Site, g: Array, *_statistics: Array | None) -> list[A
     mean = op.ReduceMean(x, axes, keepdims=1)
     centred = x - mean
     variance = op.ReduceMean(centred * centred, axes, keepdims=1)
-    inverse = 1.0 / xp.sqrt(variance + n.attr("epsilon", 1e-5))
+    inverse = 1.0 / xp.sqrt(variance + n.number("epsilon", 1e-5))
     normed = centred * inverse
     to_x = to_scale = to_bias = None
     if n.needs[0]:

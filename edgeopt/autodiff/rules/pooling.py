@@ -19,12 +19,14 @@ from edgeopt.tracing import Array, op
 from edgeopt.tracing.shapes import is_static
 
 
-class _Pooling:
+class Pooling:
     """A pooling node's window and padding.
 
     Attributes:
         window: The window; its padding behind is what lets every window lie inside.
         run_time_pads: The padding as Pad takes it, where it is only known at run time.
+        count: The numbers of positions, where they may be fewer than fit: `ceil_mode` drops windows that would begin
+            in the padding behind.
     """
 
     def __init__(self, n: Site) -> None:
@@ -36,19 +38,43 @@ class _Pooling:
             self.window, self.run_time_pads = same_padding(n, kernel)
         else:
             self.window = window.with_end(pooling_ends(n, window))
+        self.count: Array | None = None
+        if n.attr("ceil_mode", 0) and not is_static(n.x.shape[2:]):
+            self.count = self._count()
 
-    @property
-    def positions(self) -> Array | None:
-        """The output, where only it tells how many windows there are: `ceil_mode` drops some of them."""
-        n = self.site
-        return n.y if n.attr("ceil_mode", 0) and not is_static(n.x.shape[2:]) else None
+    def _count(self) -> Array:
+        window = self.window
+        strides, begin = np.asarray(window.strides, np.int64), np.asarray(window.begin, np.int64)
+        reach = begin + np.asarray(window.end, np.int64) - np.asarray(window.extents, np.int64)
+        size = op.Shape(self.site.x, start=2)
+        # `window.end` holds the round-up already.
+        return xp.minimum((size + reach) / strides + np.int64(1), (size + (begin - 1)) / strides + np.int64(1))
 
     def pad(self, images: Array, value: float = 0.0) -> Array:
         """Images with their padding."""
         if self.run_time_pads is None:
             return pad(images, self.window.begin, self.window.end, value)
         padded = op.Pad(images, self.run_time_pads, np.asarray(value, images.dtype))
-        return padded.with_shape((*images.shape[:2], *(None,) * len(self.window.kernel)))  # type: ignore[no-any-return]
+        return padded.with_shape((*images.shape[:2], *(None,) * len(self.window.kernel)))
+
+    def sum(self, padded: Array) -> Array:
+        """The sum over each window of padded images, (images, 1, positions…)."""
+        weight = padded.tracer.constant(np.ones((1, 1, *self.window.kernel), padded.dtype))
+        window, spatial = self.window, self.site.y.shape[2:]
+        total = op.Conv(padded, weight, strides=window.strides, dilations=window.dilations)
+        if self.count is not None:
+            rank = len(spatial)
+            total = op.Slice(total, [0] * rank, self.count, list(range(2, 2 + rank)))
+        return total.with_shape((padded.shape[0], 1, *spatial))
+
+    def ones(self) -> Array:
+        """One image of ones, in the spatial shape of the node's input."""
+        n = self.site
+        spatial = n.x.shape[2:]
+        shape: Any = [1, 1, *spatial]
+        if not is_static(spatial):
+            shape = op.Concat(np.ones(2, np.int64), op.Shape(n.x, start=2), axis=0)
+        return op.Expand(n.tracer.constant(np.ones(1, n.x.dtype)), shape).with_shape((1, 1, *spatial))
 
     def scatter(self, g: Array, weight: NDArray[Any], padded: Array) -> Array:
         """A cotangent for each tap (or one for all) added where the taps read, in the shape of the node's input.
@@ -59,7 +85,7 @@ class _Pooling:
         total = transposed_convolution(g, g.tracer.constant(weight), padded, window.without_padding(), 1)
         if self.run_time_pads is not None:
             total = op.Pad(total, -self.run_time_pads)
-        elif self.positions is not None:
+        elif self.count is not None:
             begin = np.asarray(window.begin, np.int64)
             total = op.Slice(total, begin, op.Shape(n.x, start=2) + begin, list(range(2, n.x.ndim)))
         else:
@@ -67,23 +93,23 @@ class _Pooling:
         return reshape_like(total.with_shape((total.shape[0], 1, *n.x.shape[2:])), n.x)
 
 
-def _images(x: Array) -> Array:
+def images_of(x: Array) -> Array:
     """(N, C, …) as (N·C, 1, …)."""
     spatial = x.shape[2:]
     if is_static(spatial):
-        return op.Reshape(x, [-1, 1, *spatial])  # type: ignore[no-any-return]
+        return op.Reshape(x, [-1, 1, *spatial])
     target = op.Concat(np.asarray([-1, 1], np.int64), op.Shape(x, start=2), axis=0)
-    return op.Reshape(x, target).with_shape((None, 1, *spatial))  # type: ignore[no-any-return]
+    return op.Reshape(x, target).with_shape((None, 1, *spatial))
 
 
 @rule("MaxPool")
 def max_pool(n: Site, g: Array, _indices: Array | None = None) -> Array:
     """The first largest element of a window, in row-major order, takes its cotangent, as in PyTorch."""
-    pooling = _Pooling(n)
-    padded, largest, g = pooling.pad(_images(n.x), -math.inf), _images(n.y), _images(g)
+    pooling = Pooling(n)
+    padded, largest, g = pooling.pad(images_of(n.x), -math.inf), images_of(n.y), images_of(g)
     taken: Array | None = None
     shares = []
-    for tap in taps(padded, pooling.window, pooling.positions):
+    for tap in taps(padded, pooling.window, pooling.count):
         found = tap == largest
         first = found if taken is None else found & ~taken
         taken = found if taken is None else taken | found
@@ -97,42 +123,26 @@ def max_pool(n: Site, g: Array, _indices: Array | None = None) -> Array:
 @rule("AveragePool")
 def average_pool(n: Site, g: Array) -> Array:
     """Every element of a window takes its share of the cotangent."""
-    pooling = _Pooling(n)
+    pooling = Pooling(n)
     window = pooling.window
     ones = np.ones((1, 1, *window.kernel), g.dtype)
-    if (n.attr("count_include_pad", 0) and not n.attr("ceil_mode", 0)) or (
-        is_static(n.x.shape[2:]) and max(*window.begin, *window.end) <= 0
-    ):
-        share = g * (1.0 / math.prod(window.kernel))
-    else:
-        share = g / _divisors(n, pooling, ones)
-    return pooling.scatter(_images(share), ones, pooling.pad(_images(n.x)))
+    counts_all = n.attr("count_include_pad", 0) and not n.attr("ceil_mode", 0)
+    has_no_padding = is_static(n.x.shape[2:]) and max(*window.begin, *window.end) <= 0
+    share = g * (1.0 / math.prod(window.kernel)) if counts_all or has_no_padding else g / _divisors(n, pooling)
+    return pooling.scatter(images_of(share), ones, pooling.pad(images_of(n.x)))
 
 
-def _divisors(n: Site, pooling: _Pooling, weight: NDArray[Any]) -> Array:
+def _divisors(n: Site, pooling: Pooling) -> Array:
     """What each window's sum was divided by, (1, 1, positions…): the number of elements inside.
 
     Where padding counts too, and `ceil_mode` lets windows reach beyond it, runtimes count differently. There the
     operator itself is asked: its average of ones is (elements inside) / divisor.
     """
-    spatial = n.x.shape[2:]
-    shape: Any = [1, 1, *spatial]
-    if not is_static(spatial):
-        shape = op.Concat(np.ones(2, np.int64), op.Shape(n.x, start=2), axis=0)
-    image = op.Expand(n.tracer.constant(np.ones((1,), n.x.dtype)), shape).with_shape((1, 1, *spatial))
-    inside = op.Conv(
-        pooling.pad(image),
-        n.tracer.constant(weight),
-        strides=pooling.window.strides,
-        dilations=pooling.window.dilations,
-    )
-    if pooling.positions is not None:
-        inside = op.Slice(inside, [0] * len(spatial), op.Shape(n.y, start=2), list(range(2, n.x.ndim)))
-    inside = inside.with_shape((1, 1, *n.y.shape[2:]))
+    inside = pooling.sum(pooling.pad(pooling.ones()))
     if not n.attr("count_include_pad", 0):
-        return inside  # type: ignore[no-any-return]
+        return inside
     attributes = {name: attribute.value for name, attribute in n.node.attributes.items()}
-    return inside / op.AveragePool(image, **attributes).with_shape(inside.shape)  # type: ignore[no-any-return]
+    return inside / op.AveragePool(pooling.ones(), **attributes).with_shape(inside.shape)
 
 
 @rule("GlobalAveragePool")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from edgeopt import tracing as xp
@@ -17,7 +19,7 @@ def _with_kept_axes(n: Site, array: Array) -> Array:
     if n.attr("keepdims", 1) or n.x.ndim == array.ndim:
         return array
     axes = n.input(1) if n.has(1) else np.arange(n.x.ndim, dtype=np.int64)
-    return op.Unsqueeze(array, axes)  # type: ignore[no-any-return]
+    return op.Unsqueeze(array, axes)
 
 
 def _reduces_nothing(n: Site) -> bool:
@@ -39,15 +41,15 @@ def reduce_mean(n: Site, g: Array) -> Array:
     return expand_like(share, n.x)
 
 
-def _fraction(n: Site) -> Array | np.generic:
+def _fraction(n: Site) -> Array | float:
     """Outputs divided by inputs, the weight of one element in a mean."""
     axes = n.constant(1) if n.has(1) else np.arange(n.x.ndim)
     if axes is not None:
         dims = [n.x.shape[int(axis)] for axis in np.atleast_1d(axes)]
         if all(isinstance(dim, int) for dim in dims):
-            return n.x.dtype.type(1.0 / np.prod([float(dim) for dim in dims if isinstance(dim, int)]))
+            return 1.0 / math.prod(dim for dim in dims if isinstance(dim, int))
     count_out, count_in = op.Size(n.y), op.Size(n.x)
-    return xp.astype(count_out, n.x.dtype) / xp.astype(count_in, n.x.dtype)  # type: ignore[no-any-return]
+    return xp.astype(count_out, n.x.dtype) / xp.astype(count_in, n.x.dtype)
 
 
 @rule("ReduceSumSquare")
@@ -67,7 +69,7 @@ def reduce_l2(n: Site, g: Array) -> Array:
 @rule("ReduceLogSumExp")
 def reduce_log_sum_exp(n: Site, g: Array) -> Array:
     """The softmax over the reduced axes."""
-    return xp.exp(n.x - _with_kept_axes(n, n.y)) * _with_kept_axes(n, g)  # type: ignore[no-any-return]
+    return xp.exp(n.x - _with_kept_axes(n, n.y)) * _with_kept_axes(n, g)
 
 
 @rule("ReduceMax", "ReduceMin")
@@ -91,4 +93,4 @@ def softmax(n: Site, g: Array) -> Array:
 @rule("LogSoftmax")
 def log_softmax(n: Site, g: Array) -> Array:
     """g - exp(y) Σ g."""
-    return g - xp.exp(n.y) * op.ReduceSum(g, [n.attr("axis", -1)], keepdims=1)  # type: ignore[no-any-return]
+    return g - xp.exp(n.y) * op.ReduceSum(g, [n.attr("axis", -1)], keepdims=1)

@@ -21,7 +21,7 @@ def reshape(n: Site, g: Array) -> Array:
 def transpose(n: Site, g: Array) -> Array:
     """The inverse permutation."""
     order = n.attr("perm", tuple(reversed(range(n.x.ndim))))
-    return op.Transpose(g, perm=[int(axis) for axis in np.argsort(order)])  # type: ignore[no-any-return]
+    return op.Transpose(g, perm=[int(axis) for axis in np.argsort(order)])
 
 
 @rule("Expand")
@@ -41,7 +41,7 @@ def concat(n: Site, g: Array) -> list[Array]:
     else:
         position = axis % n.y.ndim
         lengths = op.Concat(*(op.Shape(x, start=position, end=position + 1) for x in n.inputs), axis=0)
-    pieces = op.Split(g, lengths, axis=axis, outputs=len(n.inputs))
+    pieces = n.tracer.emit("Split", g, lengths, axis=axis, outputs=len(n.inputs))
     return [piece.with_shape(n.input(i).shape) for i, piece in enumerate(pieces)]
 
 
@@ -49,7 +49,7 @@ def concat(n: Site, g: Array) -> list[Array]:
 def split(n: Site, *cotangents: Array | None) -> Array:
     """The pieces joined again; an unused piece counts zero."""
     pieces = [xp.zeros_like(y) if g is None else g for y, g in zip(n.outputs, cotangents, strict=True)]
-    return op.Concat(*pieces, axis=n.attr("axis", 0)).with_shape(n.x.shape)  # type: ignore[no-any-return]
+    return op.Concat(*pieces, axis=n.attr("axis", 0)).with_shape(n.x.shape)
 
 
 @rule("Slice")
@@ -71,7 +71,7 @@ def slice_(n: Site, g: Array) -> Array:
         first = min(max(int(start) + (size if start < 0 else 0), 0), size)
         last = min(max(int(end) + (size if end < 0 else 0), first), size)
         before[int(axis)], after[int(axis)] = first, size - last
-    return op.Pad(g, np.concatenate([before, after])).with_shape(n.x.shape)  # type: ignore[no-any-return]
+    return op.Pad(g, np.concatenate([before, after])).with_shape(n.x.shape)
 
 
 def _scatter_slice(n: Site, g: Array) -> Array:
@@ -81,7 +81,7 @@ def _scatter_slice(n: Site, g: Array) -> Array:
     positions = op.Slice(op.Reshape(flat, shape_of(n.x)), *n.inputs[1:])
     zeros = op.Expand(n.tracer.constant(np.zeros(1, g.dtype)), op.Reshape(count, [1]))
     filled = op.ScatterElements(zeros, op.Reshape(positions, [-1]), op.Reshape(g, [-1]), axis=0)
-    return op.Reshape(filled, shape_of(n.x)).with_shape(n.x.shape)  # type: ignore[no-any-return]
+    return op.Reshape(filled, shape_of(n.x)).with_shape(n.x.shape)
 
 
 @rule("Pad")
@@ -89,7 +89,7 @@ def pad(n: Site, g: Array) -> Array:
     """Constant padding is cut off again (and negative padding put back)."""
     pads = n.input(1)
     axes = n.inputs[3] if n.has(3) else None
-    return op.Pad(g, -pads, None, axes).with_shape(n.x.shape)  # type: ignore[no-any-return]
+    return op.Pad(g, -pads, None, axes).with_shape(n.x.shape)
 
 
 @rule("Tile")
@@ -99,10 +99,10 @@ def tile(n: Site, g: Array) -> Array:
     split_shape = op.Reshape(op.Concat(repeats, shape, axis=1), [-1])
     copies = op.Reshape(g, split_shape).with_shape((None,) * (2 * n.x.ndim))
     total = op.ReduceSum(copies, list(range(0, 2 * n.x.ndim, 2)), keepdims=0)
-    return total.with_shape(n.x.shape)  # type: ignore[no-any-return]
+    return total.with_shape(n.x.shape)
 
 
 @rule("Trilu")
 def trilu(n: Site, g: Array) -> Array:
     """The same triangle of the cotangent."""
-    return op.Trilu(g, n.inputs[1] if n.has(1) else None, upper=n.attr("upper", 1))  # type: ignore[no-any-return]
+    return op.Trilu(g, n.inputs[1] if n.has(1) else None, upper=n.attr("upper", 1))

@@ -1,0 +1,32 @@
+"""Batch normalisation in training mode: its batch's statistics, then the inference-mode operator.
+
+ONNX Runtime's training-mode kernel exists for float32 only and not on every provider. The statistics are the same
+expressions as in the gradient rule, so both share them.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from edgeopt.autodiff.arrays import reshape_like
+from edgeopt.autodiff.rules.normalisation import batch_statistics
+from edgeopt.autodiff.site import Site
+from edgeopt.lowering.registry import lowering
+from edgeopt.tracing import Array, op
+
+
+def _is_training(node: ir.Node) -> bool:
+    mode = node.attributes.get("training_mode")
+    return mode is not None and mode.value == 1
+
+
+@lowering("BatchNormalization", when=_is_training)
+def training_batch_normalization(n: Site) -> tuple[Array, Array, Array]:
+    """Output, running mean and running variance (the population's, as ONNX has it): r·momentum + b·(1 - momentum)."""
+    epsilon, momentum = n.number("epsilon", 1e-5), n.number("momentum", 0.9)
+    kept_mean, _, kept_variance, _ = batch_statistics(n.x, epsilon)
+    mean, variance = reshape_like(kept_mean, n.input(3)), reshape_like(kept_variance, n.input(4))
+    y = op.BatchNormalization(n.x, n.input(1), n.input(2), mean, variance, epsilon=epsilon)
+    running_mean = n.input(3) * momentum + mean * (1.0 - momentum)
+    running_variance = n.input(4) * momentum + variance * (1.0 - momentum)
+    return y, running_mean, running_variance

@@ -1,0 +1,83 @@
+"""Walk a graph and replace what the tables know how to say otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+import onnx_ir.passes.common as common_passes
+
+from edgeopt.autodiff.site import Site
+from edgeopt.errors import TracingError
+from edgeopt.lowering import batch_norm as _batch_norm  # noqa: F401  # fills the table
+from edgeopt.lowering import float64 as _float64  # noqa: F401  # fills the table
+from edgeopt.lowering.random import RANDOM, RandomStreams, is_random
+from edgeopt.lowering.registry import LOWERINGS, Lowering
+from edgeopt.tracing import Array, Tracer
+
+__all__ = ["lower", "uses_random_numbers"]
+
+
+def uses_random_numbers(graph: ir.Graph) -> bool:
+    """Whether a graph draws random numbers, so that `lower` needs a seed and a counter for it."""
+    return any(map(is_random, graph))
+
+
+def lower(target: Tracer | ir.Graph, *, seed: Array | None = None, draws: Array | None = None) -> None:
+    """Replace, in place, the operators of a finished graph that ONNX Runtime's CPU provider (1.17 and later) lacks.
+
+    Dropout and the other random operators become a generator in integer arithmetic, whose numbers depend on the seed,
+    the counter, the node's place among the random nodes and the element's index, and on nothing else: every runtime
+    draws the same. BatchNormalization in training mode becomes statistics and an inference-mode node. Operators
+    without a float64 kernel are written with those that have one.
+
+    Equal expressions are computed once afterwards.
+
+    Args:
+        target: The graph, or a tracer that records into it.
+        seed: An int64 scalar of the graph; needed where the graph draws random numbers.
+        draws: An int64 scalar of the graph that counts the runs, so that each draws other numbers; as `seed`.
+
+    Raises:
+        TracingError: The graph draws random numbers, and seed or counter is missing.
+    """
+    tracer = target if isinstance(target, Tracer) else Tracer(target)
+    graph = tracer.graph
+    random_nodes = [node for node in graph if is_random(node)]
+    if random_nodes:
+        if seed is None or draws is None:
+            names = ", ".join(repr(node.name) for node in random_nodes)
+            raise TracingError(f"Random numbers are drawn ({names}), but there is no seed and counter to draw them by.")
+        streams = RandomStreams(tracer, seed, draws, len(random_nodes))
+        for ordinal, node in enumerate(random_nodes):
+            _replace(tracer, node, RANDOM[node.op_type](_site(tracer, node), streams, ordinal))
+    while found := [(node, entry) for node in graph if (entry := _lowering_of(node)) is not None]:
+        for node, entry in found:
+            _replace(tracer, node, entry.apply(_site(tracer, node)))
+    # What replaces a node was appended at the end.
+    graph.sort()
+    common_passes.CommonSubexpressionEliminationPass()(ir.Model(graph, ir_version=10))
+
+
+def _site(tracer: Tracer, node: ir.Node) -> Site:
+    return Site(tracer, node, needs=(False,) * len(node.inputs))
+
+
+def _lowering_of(node: ir.Node) -> Lowering | None:
+    entries = LOWERINGS.get(node.op_type, ()) if not node.domain else ()
+    return next((entry for entry in entries if entry.when(node)), None)
+
+
+def _replace(tracer: Tracer, node: ir.Node, replacement: Array | Sequence[Array]) -> None:
+    arrays = [replacement] if isinstance(replacement, Array) else list(replacement)
+    for old, array in zip(node.outputs, arrays, strict=False):
+        if old.is_graph_output():
+            # Only another tensor than an input or another output can take over an output's name.
+            taken = array.value.is_graph_input() or array.value.is_graph_output() or array.value.producer() is None
+            new = tracer.emit("Identity", array).value if taken else array.value
+            name, old.name = old.name, None
+            old.replace_all_uses_with(new, replace_graph_outputs=True)
+            new.name = name
+        else:
+            old.replace_all_uses_with(array.value)
+    tracer.graph.remove(node, safe=True)

@@ -1,0 +1,51 @@
+"""The tables of lowerings: how an operator is said with others.
+
+A lowering receives a node as a `Site` and returns arrays in place of its outputs::
+
+    @lowering("Cos", when=is_double)
+    def cos(n):
+        return xp.sin(n.x + math.pi / 2)
+
+One array needs no tuple, and outputs that nobody uses may be left out. What it emits may itself be lowered again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import onnx_ir as ir
+
+from edgeopt.autodiff.site import Site
+from edgeopt.tracing import Array
+
+__all__ = ["LOWERINGS", "Lowering", "is_double", "lowering"]
+
+Replacement: TypeAlias = "Array | Sequence[Array]"
+
+
+class Lowering(NamedTuple):
+    """One way to say an operator with others, and the nodes it is for."""
+
+    when: Callable[[ir.Node], bool]
+    apply: Callable[[Site], Replacement]
+
+
+LOWERINGS: dict[str, list[Lowering]] = {}
+
+
+def lowering(*op_types: str, when: Callable[[ir.Node], bool]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the decorated function for the nodes of these operators that satisfy a predicate."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        for op_type in op_types:
+            LOWERINGS.setdefault(op_type, []).append(Lowering(when, function))
+        return function
+
+    return register
+
+
+def is_double(node: ir.Node) -> bool:
+    """Whether the node's first input is float64."""
+    first = node.inputs[0] if node.inputs else None
+    return first is not None and first.dtype == ir.DataType.DOUBLE
