@@ -1,31 +1,37 @@
 """The device runtime of edgeopt: load a bundle, step, predict, save.
 
 It needs numpy, onnxruntime and safetensors, and knows nothing of optimizers or gradients: a bundle's graphs hold them.
+Names are imported when they are first used, so that a program that only needs the errors, or the manifest, does not
+wait for onnxruntime.
 """
 
 from __future__ import annotations
 
-from edgeopt_runtime.archive import BundleContents, pack_bundle, read_bundle, write_bundle
-from edgeopt_runtime.errors import (
-    BatchError,
-    BundleError,
-    EdgeoptError,
-    ExecutionError,
-    ForeignBundleError,
-    GraphError,
-    HyperparameterError,
-    ManifestError,
-    NonFiniteLossError,
-    ProviderError,
-    StateError,
-    StorageError,
-    TamperedBundleError,
-    TruncatedBundleError,
-    UnsupportedVersionError,
-)
-from edgeopt_runtime.fit import FitInfo, History, StopTraining
-from edgeopt_runtime.manifest import Manifest
-from edgeopt_runtime.session import TrainingSession
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgeopt_runtime.archive import BundleContents, pack_bundle, read_bundle, write_bundle
+    from edgeopt_runtime.errors import (
+        BatchError,
+        BundleError,
+        EdgeoptError,
+        ExecutionError,
+        ForeignBundleError,
+        GraphError,
+        HyperparameterError,
+        ManifestError,
+        NonFiniteLossError,
+        ProviderError,
+        StateError,
+        StorageError,
+        TamperedBundleError,
+        TruncatedBundleError,
+        UnsupportedVersionError,
+    )
+    from edgeopt_runtime.fit import FitInfo, History, StopTraining
+    from edgeopt_runtime.manifest import Manifest
+    from edgeopt_runtime.session import TrainingSession
 
 __all__ = [
     "BatchError",
@@ -56,3 +62,28 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+# Where each name lives; those not listed are errors.
+_HOMES = {
+    "BundleContents": "archive",
+    "FitInfo": "fit",
+    "History": "fit",
+    "Manifest": "manifest",
+    "StopTraining": "fit",
+    "TrainingSession": "session",
+    "pack_bundle": "archive",
+    "read_bundle": "archive",
+    "write_bundle": "archive",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
