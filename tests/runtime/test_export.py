@@ -66,8 +66,8 @@ def test_initializers_of_each_type_and_shape(dtype, shape):
     (tensor,) = baked.graph.initializer
     assert list(tensor.dims) == list(shape)
     assert tensor.data_type == row.onnx
-    values = numpy_helper.to_array(tensor)
-    np.testing.assert_array_equal(values.view(row.storage) if dtype == "bfloat16" else values, array)
+    assert tensor.raw_data == array.tobytes()
+    assert numpy_helper.to_array(tensor).shape == shape
     assert not baked.graph.input
 
 
