@@ -96,6 +96,32 @@ def test_a_model_without_a_graph_is_refused():
         onnx_wire.bake(onnx.ModelProto(ir_version=9).SerializeToString(), {})
 
 
+def _external(tensor: onnx.TensorProto) -> onnx.TensorProto:
+    onnx.external_data_helper.set_external_data(tensor, location="/etc/passwd")
+    tensor.ClearField("raw_data")
+    return tensor
+
+
+@pytest.mark.parametrize("place", ["initializer", "constant", "subgraph", "function"])
+@pytest.mark.parametrize("external", [True, False])
+def test_tensors_in_other_files_are_found_wherever_they_are(place, external):
+    tensor = numpy_helper.from_array(np.ones(3, np.float32), "location")
+    tensor = _external(tensor) if external else tensor
+    if not external:
+        tensor.data_location = TensorProto.DEFAULT
+    constant = helper.make_node("Constant", [], ["c"], value=tensor)
+    result = helper.make_tensor_value_info("c", TensorProto.FLOAT, (3,))
+    branch = helper.make_graph([constant], "branch", [], [result])
+    nodes = {
+        "constant": [constant],
+        "subgraph": [helper.make_node("If", ["p"], ["y"], then_branch=branch, else_branch=branch)],
+    }
+    graph = helper.make_graph(nodes.get(place, []), "g", [], [], [tensor] if place == "initializer" else [])
+    functions = [helper.make_function("d", "F", [], ["c"], [constant], [])] if place == "function" else []
+    model = helper.make_model(graph, functions=functions)
+    assert onnx_wire.has_external_data(model.SerializeToString()) is external
+
+
 @given(data=st.data())
 def test_damaged_models_are_refused_or_baked(contents, data):
     graph = bytearray(contents.graphs["predict.onnx"])

@@ -127,6 +127,12 @@ def _unknown_operator(model):
     model.graph.node[0].op_type = "Frobnicate"
 
 
+def _external_tensor(model):
+    tensor = numpy_helper.from_array(np.ones(2, np.float32), "stolen")
+    onnx.external_data_helper.set_external_data(tensor, location="/etc/passwd")
+    model.graph.initializer.append(tensor)
+
+
 def _newer_opset(model):
     model.opset_import[0].version = 999
 
@@ -142,6 +148,7 @@ def _newer_ir(model):
         (_retype_input, GraphError, r"`weight` is tensor\(double\).* the manifest says float32"),
         (_reshape_input, GraphError, r"`weight` is tensor\(float\) of shape \[4, 2\].*\[3, 2\]"),
         (_unknown_operator, GraphError, "refuses predict.onnx: .*Frobnicate"),
+        (_external_tensor, GraphError, "predict.onnx has tensors in other files"),
         (_newer_opset, UnsupportedVersionError, "predict.onnx needs a newer ONNX Runtime"),
         (_newer_ir, UnsupportedVersionError, "predict.onnx needs a newer ONNX Runtime"),
     ],

@@ -1,4 +1,4 @@
-"""Turning inputs of a serialized ONNX model into initializers, without the onnx package.
+"""Turning inputs of a serialized ONNX model into initializers, and looking for external data, without onnx.
 
 A protobuf message is a sequence of fields, each a key (number and wire type) and a value, so a message can be changed
 by copying most of its bytes and leaving out or adding fields. The numbers are those of ``onnx.proto``; the encoding is
@@ -17,7 +17,7 @@ from edgeopt_runtime.tensors import Buffer, raw_bytes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["bake"]
+__all__ = ["bake", "has_external_data"]
 
 MODEL_GRAPH = 7
 GRAPH_INITIALIZER = 5
@@ -27,6 +27,20 @@ TENSOR_DIMS = 1
 TENSOR_DATA_TYPE = 2
 TENSOR_NAME = 8
 TENSOR_RAW_DATA = 9
+
+TENSOR_EXTERNAL_DATA = 13
+TENSOR_DATA_LOCATION = 14
+
+# Where tensors can be: for each message the fields to go into and what they hold.
+TENSORS_IN = {
+    "model": {7: "graph", 20: "training", 25: "function"},
+    "training": {1: "graph", 2: "graph"},
+    "graph": {1: "node", 5: "tensor", 15: "sparse"},
+    "function": {7: "node", 11: "attribute"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
+    "sparse": {1: "tensor", 2: "tensor"},
+}
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 # Protobuf counts the bytes of a message in a signed 32-bit number.
@@ -75,6 +89,30 @@ def bake(model: bytes, tensors: Mapping[str, tuple[str, NDArray[Any]]]) -> list[
             "Save the bundle instead: its weights lie outside of the graphs."
         )
     return result
+
+
+def has_external_data(model: bytes) -> bool:
+    """Whether a tensor of a serialized ``ModelProto`` lies in another file.
+
+    Raises:
+        GraphError: The bytes are no ONNX model.
+    """
+    # Such a tensor names its file under this key, so for almost every model one search is enough.
+    return b"location" in model and _is_external("model", memoryview(model))
+
+
+def _is_external(kind: str, message: memoryview) -> bool:
+    if kind == "tensor":
+        return any(
+            field.number == TENSOR_EXTERNAL_DATA or (field.number == TENSOR_DATA_LOCATION and any(field.value))
+            for field in _fields(message)
+        )
+    inner = TENSORS_IN[kind]
+    return any(
+        _is_external(inner[field.number], field.value)
+        for field in _fields(message)
+        if field.number in inner and field.wire_type == LENGTH
+    )
 
 
 def _fields(message: memoryview) -> Iterator[Field]:

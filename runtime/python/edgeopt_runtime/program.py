@@ -11,6 +11,7 @@ import onnxruntime  # type: ignore[import-untyped] # it ships no type hints
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import ExecutionError, GraphError, UnsupportedVersionError
 from edgeopt_runtime.manifest import Manifest, Signature
+from edgeopt_runtime.onnx_wire import has_external_data
 from edgeopt_runtime.providers import RUNTIME_ERRORS, Options
 from edgeopt_runtime.state import StateBuffers, ort_value
 from edgeopt_runtime.tensors import aligned_empty
@@ -52,6 +53,9 @@ class Program:
         signature = manifest.signatures[name]
         self._file = signature.file
         self._state = state
+        if has_external_data(graph):
+            # ONNX Runtime would open whatever file the model names.
+            raise GraphError(f"{signature.file} has tensors in other files, which a bundle's graphs must not have.")
         self._session = options.open(signature.file, graph)
         try:
             types = _check_graph(self._session, signature, manifest)
