@@ -182,5 +182,5 @@ def is_random(node: ir.Node) -> bool:
     if node.op_type != "Dropout":
         return True
     training = node.inputs[2] if len(node.inputs) > 2 else None
-    tensor = None if training is None else training.const_value
+    tensor = None if training is None else ir.convenience.get_const_tensor(training)
     return tensor is not None and bool(tensor.numpy())

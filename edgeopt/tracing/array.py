@@ -68,7 +68,7 @@ class Array:
     @property
     def constant(self) -> np.ndarray[Any, Any] | None:
         """The value, where it is a constant of the graph."""
-        tensor = self.value.const_value
+        tensor = ir.convenience.get_const_tensor(self.value)
         return None if tensor is None else tensor.numpy()
 
     def with_shape(self, shape: shapes.Shape) -> Array:

@@ -67,8 +67,9 @@ def _by_onnx(node: ir.Node, opset: int) -> list[tuple[ir.DataType, ir.Shape | No
         if value is None:
             continue
         types[name] = _type_proto(value)
-        if value.const_value is not None and value.const_value.size <= _MAX_INFERENCE_DATA:
-            data[name] = ir.serde.serialize_tensor(value.const_value)
+        constant = ir.convenience.get_const_tensor(value)
+        if constant is not None and constant.size <= _MAX_INFERENCE_DATA:
+            data[name] = ir.serde.serialize_tensor(constant)
     try:
         inferred = onnx.shape_inference.infer_node_outputs(
             schema, proto, types, data, opset_imports=[onnx.helper.make_opsetid("", opset)]

@@ -34,8 +34,7 @@ class GraphBuilder:
     def __init__(self, name: str, state: State, forward: ForwardGraph | None = None) -> None:
         self._name = name
         self._state = state
-        self._model = new_model(new_graph(name)) if forward is None else forward.copy()
-        self.graph: ir.Graph = self._model.graph
+        self.graph: ir.Graph = new_graph(name) if forward is None else forward.copy()
         self.graph.name = name
         self.tracer = Tracer(self.graph)
         self.functions = Functions()
@@ -102,16 +101,15 @@ class GraphBuilder:
         """Lower, clean up and serialize."""
         if uses_random_numbers(self.graph):
             draws = self.state(DRAWS)
-            lower(self.tracer, seed=self.state(SEED), draws=draws)
+            # Before lowering, which merges nodes that the tracer still knows as separate ones.
             self.set_state(DRAWS, draws + np.int64(1))
+            lower(self.tracer, seed=self.state(SEED), draws=draws)
         else:
             lower(self.tracer)
-        self._model.functions.update({function.identifier(): function for function in self.functions.by_name.values()})
-        if self.functions.by_name:
-            self.graph.opset_imports["edgeopt"] = 1
-        clean_up(self._model)
+        model = new_model(self.graph, list(self.functions.by_name.values()))
+        clean_up(model)
         used = [value for value in self.graph.inputs if value.uses() or self._kinds[value.name or ""] == "batch"]
         self.graph.inputs[:] = used
         inputs = tuple(GraphInput(value.name or "", self._kinds[value.name or ""]) for value in used)
         signature = Signature(f"{self._name}.onnx", inputs, tuple(self._outputs))
-        return BuiltGraph(signature, ir.serde.serialize_model(self._model).SerializeToString(deterministic=True))
+        return BuiltGraph(signature, ir.serde.serialize_model(model).SerializeToString(deterministic=True))

@@ -29,9 +29,9 @@ class ForwardGraph:
     outputs: tuple[str, ...]
     updated_buffers: tuple[str, ...] = ()
 
-    def copy(self) -> ir.Model:
-        """The model again, to be built upon."""
-        return ir.serde.deserialize_model(ir.serde.serialize_model(self.model))
+    def copy(self) -> ir.Graph:
+        """The graph again, to be built upon."""
+        return ir.serde.deserialize_model(ir.serde.serialize_model(self.model)).graph
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 from onnxscript.optimizer import fold_constants
 
+from edgeopt.training.reshapes import make_reshapes_static
+
 __all__ = ["clean_up", "simplify"]
 
 
@@ -15,9 +17,11 @@ def simplify(model: ir.Model) -> None:
     Equal expressions are not merged here: two dropouts of one tensor are two masks until they are lowered.
     """
     common_passes.InlinePass()(model)
+    common_passes.ClearMetadataAndDocStringPass()(model)
     for _ in range(2):
         common_passes.ShapeInferencePass()(model)
         fold_constants(model, onnx_shape_inference=True)
+        make_reshapes_static(model.graph)
     common_passes.IdentityEliminationPass()(model)
     common_passes.RemoveUnusedNodesPass()(model)
     common_passes.RemoveUnusedOpsetsPass()(model)
@@ -28,4 +32,5 @@ def clean_up(model: ir.Model) -> None:
     common_passes.CommonSubexpressionEliminationPass()(model)
     common_passes.RemoveUnusedNodesPass()(model)
     common_passes.TopologicalSortPass()(model)
+    common_passes.ClearMetadataAndDocStringPass()(model)
     common_passes.RemoveUnusedOpsetsPass()(model)

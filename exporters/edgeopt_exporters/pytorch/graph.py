@@ -98,9 +98,12 @@ def _enable_attention_dropout(graph: ir.Graph) -> None:
     for node in list(graph):
         if node.op_type != "Dropout" or (len(node.inputs) > 2 and node.inputs[2] is not None):
             continue
-        flag = ir.Value(name=f"{node.name}_training", const_value=ir.tensor([True], name=f"{node.name}_training"))
-        flag.const_value = ir.tensor(True)
-        flag.type, flag.shape = ir.TensorType(ir.DataType.BOOL), ir.Shape([])
+        flag = ir.Value(
+            name=f"{node.name}_training",
+            type=ir.TensorType(ir.DataType.BOOL),
+            shape=ir.Shape([]),
+            const_value=ir.tensor(True),
+        )
         graph.register_initializer(flag)
         ratio = node.inputs[1] if len(node.inputs) > 1 else None
         node.resize_inputs(3)
