@@ -28,7 +28,8 @@ def test_the_exported_model_predicts_what_the_session_predicts(session, make_bat
     assert {tensor.name for tensor in model.graph.initializer} == {"weight", "bias", "scale"}
     for batch in make_batches(1, 6, seed=5):
         (output,) = run(tmp_path / "model.onnx", x=batch["x"])
-        np.testing.assert_array_equal(output, session.predict(batch))
+        # Not to the last bit: ONNX Runtime may fold and repack weights that it knows to be constant.
+        np.testing.assert_allclose(output, session.predict(batch), rtol=1e-6, atol=1e-7)
 
 
 def test_exporting_again_replaces_the_file(session, make_batches, tmp_path):
