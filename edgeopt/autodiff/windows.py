@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from edgeopt import tracing as xp
 from edgeopt.autodiff.site import Site
 from edgeopt.tracing import Array, op
-from edgeopt.tracing.shapes import Dim
+from edgeopt.tracing.shapes import Dim, is_static
 
-__all__ = ["Window", "pad", "pooling_ends", "same_padding", "taps", "window_of"]
+__all__ = ["Window", "images_of", "pad", "pooling_ends", "same_padding", "taps", "window_of"]
 
 _TO_THE_END = np.iinfo(np.int64).max
 
@@ -132,6 +132,15 @@ def pad(x: Array, begin: Sequence[int], end: Sequence[int], value: float = 0.0) 
         return x
     fill = None if value == 0.0 else np.asarray(value, x.dtype)
     return op.Pad(x, _pads(begin, end), fill).with_shape(_grown(x, begin, end))
+
+
+def images_of(x: Array) -> Array:
+    """(N, C, …) as (N·C, 1, …)."""
+    spatial = x.shape[2:]
+    if is_static(spatial):
+        return op.Reshape(x, [-1, 1, *spatial])
+    target = op.Concat(np.asarray([-1, 1], np.int64), op.Shape(x, start=2), axis=0)
+    return op.Reshape(x, target).with_shape((None, 1, *spatial))
 
 
 def pooling_ends(n: Site, window: Window) -> list[int]:

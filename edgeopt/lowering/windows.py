@@ -8,10 +8,11 @@ from functools import partial
 import numpy as np
 
 from edgeopt import tracing as xp
-from edgeopt.autodiff.rules.convolution import grouped, transposed_window
-from edgeopt.autodiff.rules.pooling import Pooling, images_of
+from edgeopt.autodiff.correlation import grouped
+from edgeopt.autodiff.rules.convolution import transposed_window
+from edgeopt.autodiff.rules.pooling import Pooling
 from edgeopt.autodiff.site import Site
-from edgeopt.autodiff.windows import pad, same_padding, taps, window_of
+from edgeopt.autodiff.windows import images_of, pad, same_padding, taps, window_of
 from edgeopt.lowering.registry import is_double, lowering
 from edgeopt.tracing import Array, op
 from edgeopt.tracing.shapes import Shape, is_static

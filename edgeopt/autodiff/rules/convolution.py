@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-from edgeopt.autodiff.arrays import reshape_like
+from edgeopt.autodiff.correlation import correlation
 from edgeopt.autodiff.registry import rule
 from edgeopt.autodiff.site import Site
-from edgeopt.autodiff.windows import Window, pad, same_padding, taps, window_of
+from edgeopt.autodiff.windows import Window, pad, same_padding, window_of
 from edgeopt.tracing import Array, op
-from edgeopt.tracing.shapes import Dim
 
 
 @rule("Conv", limits=lambda n: _unknown_kernel(n))
@@ -29,7 +27,7 @@ def conv(n: Site, g: Array) -> list[Array | None]:
         if pads is not None:
             to_x = op.Pad(to_x, -pads).with_shape(n.x.shape)
     if n.needs[1]:
-        to_w = reshape_like(correlation(pad(x, window.begin, window.end), g, window, group), w)
+        to_w = correlation(pad(x, window.begin, window.end), g, window, group).with_shape(w.shape)
     if n.has(2) and n.needs[2]:
         to_b = _sum_to_channels(g)
     return [to_x, to_w, to_b]
@@ -47,7 +45,7 @@ def conv_transpose(n: Site, g: Array) -> list[Array | None]:
     if n.needs[0]:
         to_x = op.Conv(padded, w, strides=window.strides, dilations=window.dilations, group=group).with_shape(x.shape)
     if n.needs[1]:
-        to_w = reshape_like(correlation(padded, x, window, group), w)
+        to_w = correlation(padded, x, window, group).with_shape(w.shape)
     if n.has(2) and n.needs[2]:
         to_b = _sum_to_channels(g)
     return [to_x, to_w, to_b]
@@ -84,40 +82,6 @@ def transposed_convolution(g: Array, w: Array, x: Array, window: Window, group: 
         axes = list(range(2, x.ndim))
         result = op.Slice(result, [0] * len(axes), op.Shape(x, start=2), axes)
     return result.with_shape(x.shape)
-
-
-def correlation(padded: Array, small: Array, window: Window, group: int) -> Array:
-    """Sum over batch and positions of small[n, m, o] · padded[n, c, o·stride + k·dilation], as (M, C/group, k…)."""
-    channels, features = _channels(padded), _channels(small)
-    rows = grouped(small, group, features // group)
-    parts = []
-    for tap in taps(padded, window):
-        columns = grouped(tap, group, channels // group)
-        # ONNX Runtime fuses the transposition into the product.
-        product = op.MatMul(rows, op.Transpose(columns, perm=_last_two_exchanged(columns)))
-        total = op.ReduceSum(product, [0], keepdims=0)
-        parts.append(op.Reshape(total, [features, channels // group, 1]))
-    return op.Concat(*parts, axis=2) if len(parts) > 1 else parts[0]
-
-
-def _channels(x: Array) -> int:
-    channels = x.shape[1]
-    if not isinstance(channels, int):
-        raise LookupError(f"The number of channels of {x} is not known.")
-    return channels
-
-
-def grouped(x: Array, group: int, width: int) -> Array:
-    """(N, C, positions…) as (N, C, L), or as (N, group, C/group, L) where there are groups."""
-    length: Dim = None
-    if all(isinstance(dim, int) for dim in x.shape[2:]):
-        length = math.prod(dim for dim in x.shape[2:] if isinstance(dim, int))
-    middle = [group, width] if group > 1 else [width]
-    return op.Reshape(x, [0, *middle, -1]).with_shape((x.shape[0], *middle, length))
-
-
-def _last_two_exchanged(x: Array) -> list[int]:
-    return [*range(x.ndim - 2), x.ndim - 1, x.ndim - 2]
 
 
 def transposed_window(n: Site) -> Window:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +17,7 @@ from edgeopt.autodiff.registry import rule
 from edgeopt.autodiff.rules.convolution import transposed_convolution
 from edgeopt.autodiff.rules.elementwise import indicator
 from edgeopt.autodiff.site import Site
-from edgeopt.autodiff.windows import pad, pooling_ends, same_padding, taps, window_of
+from edgeopt.autodiff.windows import images_of, pad, pooling_ends, same_padding, window_of
 from edgeopt.tracing import Array, op
 from edgeopt.tracing.shapes import is_static
 
@@ -60,12 +63,28 @@ class Pooling:
     def sum(self, padded: Array) -> Array:
         """The sum over each window of padded images, (images, 1, positions…)."""
         weight = padded.tracer.constant(np.ones((1, 1, *self.window.kernel), padded.dtype))
+        window = self.window
+        return self._counted(op.Conv(padded, weight, strides=window.strides, dilations=window.dilations))
+
+    def maximum(self, padded: Array, kernel: tuple[int, ...]) -> Array:
+        """The maximum over the first taps of each window of padded images, (images, 1, positions…)."""
         window, spatial = self.window, self.site.y.shape[2:]
-        total = op.Conv(padded, weight, strides=window.strides, dilations=window.dilations)
+        part = replace(window, kernel=kernel)
+        # A smaller window would find more positions; cut off what only those read.
+        spare = [whole - own for whole, own in zip(window.extents, part.extents, strict=True)]
+        fits = zip(padded.shape[2:], spatial, part.extents, window.strides, strict=True)
+        if not all(isinstance(d, int) and (d - own) // s + 1 == count for (d, count, own, s) in fits):
+            padded = pad(padded, [0] * len(spare), [-elements for elements in spare])
+        result = op.MaxPool(padded, kernel_shape=kernel, strides=window.strides, dilations=window.dilations)
+        return self._counted(result)
+
+    def _counted(self, result: Array) -> Array:
+        """Without the positions that do not count."""
+        spatial = self.site.y.shape[2:]
         if self.count is not None:
             rank = len(spatial)
-            total = op.Slice(total, [0] * rank, self.count, list(range(2, 2 + rank)))
-        return total.with_shape((padded.shape[0], 1, *spatial))
+            result = op.Slice(result, [0] * rank, self.count, list(range(2, 2 + rank)))
+        return result.with_shape((result.shape[0], 1, *spatial))
 
     def ones(self) -> Array:
         """One image of ones, in the spatial shape of the node's input."""
@@ -93,31 +112,45 @@ class Pooling:
         return reshape_like(total.with_shape((total.shape[0], 1, *n.x.shape[2:])), n.x)
 
 
-def images_of(x: Array) -> Array:
-    """(N, C, …) as (N·C, 1, …)."""
-    spatial = x.shape[2:]
-    if is_static(spatial):
-        return op.Reshape(x, [-1, 1, *spatial])
-    target = op.Concat(np.asarray([-1, 1], np.int64), op.Shape(x, start=2), axis=0)
-    return op.Reshape(x, target).with_shape((None, 1, *spatial))
-
-
 @rule("MaxPool")
 def max_pool(n: Site, g: Array, _indices: Array | None = None) -> Array:
-    """The first largest element of a window, in row-major order, takes its cotangent, as in PyTorch."""
+    """The first largest element of a window, in row-major order, takes its cotangent, as in PyTorch.
+
+    With p[k] = 1 where the first k + 1 taps hold the maximum and 0 elsewhere, tap k takes (p[k] - p[k-1]) g. The maxima
+    over the first taps are poolings of smaller windows, and the transposed convolution that adds each tap's share in
+    its place does the subtraction too.
+
+    Forward and backward in ms, one thread, (32, 16, 28) k2 / (8, 64, 56) k2 / (8, 64, 56) k3 s2: this 1.5 / 7.4 / 30;
+    Slices for the taps 2.3 / 11 / 46; `Indices` and ScatterElements 2.9 / 12 / 28, but GPU providers lack them; torch
+    3.1 / 12 / 17. Comparing with the maximum resized (1.3 / 5.9) would give each of several equal elements the whole
+    cotangent, and ReLU does not exclude that: over a constant background all outputs of a convolution are equal, and
+    positive where the bias is.
+    """
     pooling = Pooling(n)
+    window = pooling.window
     padded, largest, g = pooling.pad(images_of(n.x), -math.inf), images_of(n.y), images_of(g)
-    taken: Array | None = None
-    shares = []
-    for tap in taps(padded, pooling.window, pooling.count):
-        found = tap == largest
-        first = found if taken is None else found & ~taken
-        taken = found if taken is None else taken | found
-        shares.append(g * indicator(first, g))
-    # The kernel's tap k passes channel k alone.
-    one_hot = np.eye(len(shares), dtype=g.dtype).reshape(len(shares), 1, *pooling.window.kernel)
-    channels = op.Concat(*shares, axis=1) if len(shares) > 1 else shares[0]
-    return pooling.scatter(channels, one_hot, padded)
+    shares = [g * indicator(maximum == largest, g) for maximum in _running_maxima(pooling, padded)]
+    count = len(shares) + 1
+    weight = np.eye(count, dtype=g.dtype) - np.eye(count, k=1, dtype=g.dtype)
+    channels = op.Concat(*shares, g, axis=1) if shares else g
+    return pooling.scatter(channels, weight.reshape(count, 1, *window.kernel), padded)
+
+
+def _running_maxima(pooling: Pooling, padded: Array) -> Iterator[Array]:
+    """The maxima over the first tap, the first two, … of each window in row-major order; not that over all."""
+    window = pooling.window
+    last = tuple(size - 1 for size in window.kernel)
+    previous_rows: Array | None = None
+    for index in itertools.product(*map(range, window.kernel)):
+        if index == last:
+            return
+        # The box from the first tap to this one. What it lacks of the taps so far lies in the rows before.
+        box = pooling.maximum(padded, tuple(i + 1 for i in index))
+        is_whole = index[1:] == last[1:]
+        maximum = box if previous_rows is None or is_whole else xp.maximum(box, previous_rows)
+        if index[-1] == last[-1]:
+            previous_rows = maximum
+        yield maximum
 
 
 @rule("AveragePool")
