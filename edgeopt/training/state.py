@@ -17,7 +17,7 @@ __all__ = ["ACCUMULATED_WEIGHT", "DRAWS", "SEED", "STEP", "State", "accumulator_
 STEP = "optimizer.step"
 SEED = "random.seed"
 DRAWS = "random.draws"
-ACCUMULATED_WEIGHT = "accumulator.weight"
+ACCUMULATED_WEIGHT = "accumulated.weight"
 
 
 def slot_name(slot: str, parameter: str) -> str:
@@ -77,6 +77,9 @@ def initial_state(model: ForwardModel, plan: Plan, seed: int) -> State:
     add(STEP, np.zeros((), np.int64), "counter")
     add(SEED, np.asarray(seed, np.int64), "seed")
     add(DRAWS, np.zeros((), np.int64), "counter")
+    clash = sorted({*accumulators, ACCUMULATED_WEIGHT} & set(tensors))
+    if clash:
+        raise SignatureError(f"Accumulators would be called {clash}, as parts of the model are; rename those.")
     weight_dtype = _wide(model.parameters[plan.trainable[0]].dtype)
     accumulators[ACCUMULATED_WEIGHT] = TensorSpec(ACCUMULATED_WEIGHT, "accumulator", weight_dtype, ())
     return State(tensors, accumulators, values)

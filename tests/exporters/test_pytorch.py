@@ -236,3 +236,41 @@ def test_unknown_names_and_kinds() -> None:
         export(nn.Linear(3, 2), torch.randn(4, 3), dynamic_shapes={"x": {1: "length"}})
     with pytest.raises(UnsupportedModelError, match="Cannot export a dict"):
         export({}, torch.randn(4, 3))  # type: ignore[arg-type]  # the mistake under test
+
+
+class Attending(nn.Module):
+    """Attention over (batch, heads, length, features), with a mask and grouped heads where asked for."""
+
+    def __init__(self, grouped: bool = False) -> None:
+        super().__init__()
+        self.query, self.key = nn.Linear(4, 16), nn.Linear(4, 8 if grouped else 16)
+        self.grouped = grouped
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        query = self.query(x).unflatten(-1, (4, 4)).transpose(1, 2)
+        key = self.key(x).unflatten(-1, (-1, 4)).transpose(1, 2)
+        if mask is not None:
+            mask = mask[:, None, None, :]
+        kwargs = {"enable_gqa": True} if self.grouped else {}
+        return nn.functional.scaled_dot_product_attention(query, key, key, attn_mask=mask, **kwargs)
+
+
+@pytest.mark.parametrize("kind", ["plain", "boolean mask", "additive mask", "grouped heads"])
+def test_attention_trains_as_in_torch(kind: str) -> None:
+    torch.manual_seed(0)
+    module = Attending(grouped=kind == "grouped heads")
+    x = torch.randn(3, 5, 4)
+    example: tuple[torch.Tensor, ...] = (x,)
+    if "mask" in kind:
+        visible = torch.rand(3, 5) > 0.4
+        visible[1] = kind != "boolean mask"  # a sample of which nothing is visible: its output and gradient are zero
+        example = (x, visible if kind == "boolean mask" else torch.where(visible, 0.0, -5.0))
+    session = export(module, example).session()
+    arrays = [tensor.numpy() for tensor in example]
+    y = np.random.default_rng(0).standard_normal((3, 4, 5, 4)).astype(np.float32)
+    loss = nn.functional.mse_loss(module(*example), torch.from_numpy(y))
+    assert session.step((*arrays, y))["loss"] == pytest.approx(loss.item(), rel=1e-5)
+    loss.backward()
+    for name, parameter in module.named_parameters():
+        expected = (parameter - 0.1 * parameter.grad).detach().numpy()
+        np.testing.assert_allclose(session.parameters()[name], expected, atol=1e-6, err_msg=name)

@@ -144,3 +144,19 @@ def test_two_metrics_of_one_name_are_refused() -> None:
 
 def test_exporting_twice_gives_the_same_bytes() -> None:
     assert export().to_bytes() == export().to_bytes()
+
+
+def test_a_bare_layer_accumulates() -> None:
+    """Its parameters are called just `weight` and `bias`, which must not meet names of our own."""
+    session = edgeopt.export(nn.Linear(3, 2), torch.randn(4, 3), loss=MSE(), optimizer=SGD(lr=0.1)).session()
+    x, y = np.ones((4, 3), np.float32), np.zeros((4, 2), np.float32)
+    session.accumulate((x, y))
+    assert session.apply()["lr"] == pytest.approx(0.1)
+
+
+def test_names_that_meet_our_own_are_refused() -> None:
+    module = nn.ModuleDict({"optimizer": nn.Linear(3, 2)})
+    module["optimizer"].register_parameter("step", nn.Parameter(torch.ones(2)))
+    module.forward = lambda x: module["optimizer"](x) * module["optimizer"].step  # type: ignore[method-assign]
+    with pytest.raises(SignatureError, match=r"optimizer\.step"):
+        edgeopt.export(module, torch.randn(4, 3), loss=MSE(), optimizer=SGD(lr=0.1))

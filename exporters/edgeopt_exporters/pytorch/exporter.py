@@ -15,7 +15,7 @@ import torch
 
 from edgeopt.errors import UnsupportedModelError
 from edgeopt.training.forward import ForwardGraph, ForwardModel
-from edgeopt_exporters.pytorch.batch_norm import TRANSLATIONS
+from edgeopt_exporters.pytorch import attention, batch_norm
 from edgeopt_exporters.pytorch.graph import to_forward_graph
 from edgeopt_exporters.pytorch.inputs import Examples, bind_examples
 from edgeopt_exporters.pytorch.module import Exported, in_mode, output_names
@@ -80,7 +80,7 @@ def _export(module: Exported, examples: Examples) -> ir.Model:
                 optimize=False,
                 opset_version=20,
                 dynamic_shapes=(dynamic,),
-                custom_translation_table=TRANSLATIONS,
+                custom_translation_table={**attention.TRANSLATIONS, **batch_norm.TRANSLATIONS},
                 verbose=False,
             )
     except Exception as error:  # torch raises whatever the traced code raises, wrapped or not

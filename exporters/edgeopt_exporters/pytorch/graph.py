@@ -25,10 +25,7 @@ def to_forward_graph(
     for value, name in zip(graph.inputs, examples.names, strict=True):
         value.name = name
     _state_to_inputs(graph, module)
-    if training:
-        _enable_attention_dropout(graph)
     buffer_names = [name for name, _ in module.named_buffers()] if training else []
-    results = list(graph.outputs)
     simplify(model)
     results = list(graph.outputs)
     updates = {}
@@ -92,20 +89,3 @@ def _state_to_inputs(graph: ir.Graph, module: torch.nn.Module) -> None:
         )
     graph.inputs.extend(inputs.values())
 
-
-def _enable_attention_dropout(graph: ir.Graph) -> None:
-    """scaled_dot_product_attention's dropout comes out without its training flag, which means switched off."""
-    for node in list(graph):
-        if node.op_type != "Dropout" or (len(node.inputs) > 2 and node.inputs[2] is not None):
-            continue
-        flag = ir.Value(
-            name=f"{node.name}_training",
-            type=ir.TensorType(ir.DataType.BOOL),
-            shape=ir.Shape([]),
-            const_value=ir.tensor(True),
-        )
-        graph.register_initializer(flag)
-        ratio = node.inputs[1] if len(node.inputs) > 1 else None
-        node.resize_inputs(3)
-        node.replace_input_with(1, ratio)
-        node.replace_input_with(2, flag)

@@ -1,0 +1,89 @@
+"""scaled_dot_product_attention in few nodes, with its dropout.
+
+torch's own translation takes four-dimensional operands only, writes dropout without its training flag (which means
+switched off), scales both operands, and transposes the keys by way of shapes computed at run time. And where a boolean
+mask hides every key from a query, its way to the zeros that PyTorch returns leads through NaN, which gradients keep.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import onnx
+import torch
+from onnxscript import opset18 as op
+
+__all__ = ["TRANSLATIONS"]
+
+# Far below any logit, and far enough from the smallest float that adding a logit to it does not overflow.
+_HIDDEN = -1e30
+
+
+def _like(value: float, array: Any) -> Any:
+    constant = onnx.helper.make_tensor("value", onnx.TensorProto.DOUBLE, [], [value])
+    return op.CastLike(op.Constant(value=constant), array)
+
+
+def _attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """`aten::scaled_dot_product_attention`: softmax(q kᵀ · scale + mask) v over (…, heads, length, features)."""
+    if enable_gqa:
+        key, value = _repeat_heads(key, query), _repeat_heads(value, query)
+    if scale is None:
+        scale = 1 / math.sqrt(query.shape[-1])
+    order = list(range(len(query.shape)))
+    order[-1], order[-2] = order[-2], order[-1]
+    logits = op.MatMul(op.Mul(query, _like(scale, query)), op.Transpose(key, perm=order))
+    visible = _causal_mask(query, key) if is_causal else attn_mask
+    boolean = is_causal or (attn_mask is not None and attn_mask.dtype == onnx.TensorProto.BOOL)
+    if boolean:
+        logits = op.Add(logits, op.Where(visible, _like(0.0, query), _like(_HIDDEN, query)))
+    elif visible is not None:
+        logits = op.Add(logits, visible)
+    weights = op.Softmax(logits, axis=-1)
+    if boolean and not is_causal:
+        # Hidden keys have weight zero already, unless all of them are hidden: then PyTorch's result is zero.
+        weights = op.Mul(weights, op.CastLike(visible, weights))
+    if dropout_p > 0:
+        weights, _ = op.Dropout(weights, _like(dropout_p, weights), op.Constant(value=_TRUE))
+    return op.MatMul(weights, value)
+
+
+_TRUE = onnx.helper.make_tensor("value", onnx.TensorProto.BOOL, [], [True])
+
+
+def _causal_mask(query: Any, key: Any) -> Any:
+    """Query i sees keys 0 to i."""
+    lengths = op.Concat(op.Shape(query, start=-2, end=-1), op.Shape(key, start=-2, end=-1), axis=0)
+    return op.Trilu(op.Expand(op.Constant(value=_TRUE), lengths), upper=0)
+
+
+def _repeat_heads(array: Any, query: Any) -> Any:
+    """Each head of a grouped key or value once for every query head that shares it."""
+    heads, shared = query.shape[-3], array.shape[-3]
+    if heads == shared:
+        return array
+    axis = len(array.shape) - 2
+    ones = op.Constant(value_ints=[1] * (axis - 1) + [1])
+    times = op.Constant(value_ints=[heads // shared])
+    tail = op.Constant(value_ints=[1, 1])
+    copies = op.Expand(op.Unsqueeze(array, op.Constant(value_ints=[axis])), op.Concat(ones, times, tail, axis=0))
+    leading = op.Shape(array, start=0, end=axis - 1)
+    return op.Reshape(
+        copies, op.Concat(leading, op.Constant(value_ints=[heads]), op.Shape(array, start=axis), axis=0)
+    )
+
+
+TRANSLATIONS: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten.scaled_dot_product_attention.default: _attention,
+}
