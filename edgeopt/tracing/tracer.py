@@ -48,6 +48,8 @@ class Tracer:
         self._known: dict[Any, tuple[Array, ...]] = {}
         self._names = {value.name for node in graph for value in node.outputs}
         self._names.update(value.name for value in graph.inputs)
+        # A node is named after its output, which may have been renamed since; node names must differ too.
+        self._names.update(node.name for node in graph)
         self._names.update(graph.initializers)
         self._counter: dict[str, int] = {}
         self._scope = ""

@@ -1,0 +1,200 @@
+"""Gradients against central differences, in float64, on ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from edgeopt.autodiff import backward
+from edgeopt.errors import GradientCheckError, SignatureError
+from edgeopt.testing.programs import Model, Program, Tensors, copied, load
+from edgeopt.tracing import Array, Tracer, new_graph, new_model
+from edgeopt.tracing.shapes import Shape
+
+__all__ = ["check_gradients"]
+
+# At x of order one, a step of 1e-6 costs 1e-12 in truncation and 1e-10 in rounding.
+_STEP = 1e-6
+_EPSILON = float(np.finfo(np.float64).eps)
+
+
+def check_gradients(
+    model: Model,
+    inputs: Mapping[str, Any] | Sequence[Any],
+    *,
+    wrt: Iterable[str] | None = None,
+    order: int = 1,
+    tolerance: float = 1e-6,
+    directions: int = 3,
+    seed: int = 0,
+    shapes: Mapping[str, Shape] | None = None,
+) -> dict[str, float]:
+    """Compare the gradients that edgeopt derives for a model with central differences, all in float64.
+
+    The outputs are projected on random numbers to one scalar, whose derivative along random directions of each tensor
+    is taken both ways. Floating-point tensors of the model become float64; dropout masks are the same throughout.
+
+    Args:
+        model: An ONNX model, its path, or a function of traced arrays that returns one or more of them.
+        inputs: Values of the inputs, by name or in order.
+        wrt: Inputs and initializers to check; by default every floating-point one.
+        order: 2 checks the gradient of the gradient in its place, and so on.
+        tolerance: Largest error, relative to the gradient's norm; the differences' own rounding error is allowed for.
+        directions: How many random directions are tried for each tensor.
+        seed: Seeds projections and directions.
+        shapes: For a function, the shapes to trace it with where they are not the values' own: dimensions may have
+            names.
+
+    Returns:
+        The largest relative error for each tensor.
+
+    Raises:
+        GradientCheckError: An error above the tolerance. The message names the tensor and, where one node's own
+            gradient is wrong, that node.
+        SignatureError: `inputs` or `wrt` do not fit the model.
+        UnsupportedOperatorError: The model holds operators without a gradient rule.
+    """
+    double, values = load(model, inputs, shapes or {})
+    names = _names_to_check(values, wrt)
+    for _ in range(order - 1):
+        double, values, names = _gradient_model(double, values, names, seed)
+    check = _Check(double, values, names, tolerance, seed)
+    errors = {name: max(check.error(name) for _ in range(directions)) for name in names}
+    worst = max(errors, key=lambda name: errors[name], default=None)
+    if worst is not None and not errors[worst] <= tolerance:
+        culprit = _wrong_node(double, values, tolerance, seed)
+        raise GradientCheckError(
+            f"The gradient with respect to {worst!r} differs from its central difference by {errors[worst]:.1e} of its "
+            f"norm (allowed: {tolerance:.1e}). {culprit}"
+        )
+    return errors
+
+
+class _Check:
+    """Gradients and a scalar function of one model."""
+
+    def __init__(self, model: ir.Model, values: Tensors, names: Sequence[str], tolerance: float, seed: int) -> None:
+        self._random = np.random.default_rng(seed)
+        self._forward = Program(model)
+        self._values = values
+        outputs = self._forward.run(values)
+        self._projection = {
+            name: self._random.standard_normal(output.shape)
+            for name, output in outputs.items()
+            if output.dtype == np.float64
+        }
+        # Rounding of the scalar itself, divided by the step, is no error of a gradient however small.
+        total = sum(float(np.abs(self._projection[name] * outputs[name]).sum()) for name in self._projection)
+        self._least_scale = 4 * _EPSILON * (total + 1) / _STEP / tolerance
+        gradient_model, more, found = _with_cotangents(model, values, names, self._projection)
+        gradients = Program(gradient_model).run(more)
+        self._gradients = {name: gradients[output] for name, output in found.items()}
+
+    def _scalar(self, values: Tensors) -> float:
+        outputs = self._forward.run(values)
+        return sum(float((r * outputs[name]).sum()) for name, r in self._projection.items())
+
+    def error(self, name: str) -> float:
+        """The relative error along one more random direction."""
+        here = self._values[name]
+        direction = self._random.standard_normal(here.shape)
+        step = _STEP * max(1.0, float(np.abs(here).max(initial=0.0)))
+        ahead, behind = (self._scalar({**self._values, name: here + s * direction}) for s in (step, -step))
+        numeric = (ahead - behind) / (2 * step)
+        gradient = self._gradients.get(name, np.zeros_like(here))
+        difference = abs(float((gradient * direction).sum()) - numeric)
+        return difference / max(float(np.linalg.norm(gradient)), abs(numeric), self._least_scale)
+
+
+def _names_to_check(values: Tensors, wrt: Iterable[str] | None) -> list[str]:
+    floats = [name for name, value in values.items() if value.dtype == np.float64]
+    names = floats if wrt is None else list(wrt)
+    if unknown := set(names) - set(floats):
+        raise SignatureError(f"No floating-point input or initializer is named {', '.join(sorted(unknown))}.")
+    return names
+
+
+def _with_cotangents(
+    model: ir.Model, values: Tensors, names: Sequence[str], cotangents: Tensors
+) -> tuple[ir.Model, Tensors, dict[str, str]]:
+    """A model of the gradients, which takes the outputs' cotangents too; its inputs' values; its outputs by tensor."""
+    copy = copied(model)
+    tracer = Tracer(copy.graph)
+    seeds = {}
+    more = dict(values)
+    for value in copy.graph.outputs:
+        if value.name in cotangents:
+            name = f"cotangent.{value.name}"
+            seeds[value] = tracer.input(name, np.float64, tracer.wrap(value).shape)
+            more[name] = cotangents[value.name]
+    by_name = {value.name: value for value in copy.graph.inputs}
+    gradients = backward(tracer, seeds, [by_name[name] for name in names])
+    copy.graph.outputs.clear()
+    found = {}
+    for name, gradient in zip(names, gradients, strict=True):
+        if gradient is not None:
+            found[name] = tracer.fresh_name(f"gradient.{name}")
+            tracer.output(gradient, found[name])
+    return copy, more, found
+
+
+def _gradient_model(
+    model: ir.Model, values: Tensors, names: Sequence[str], seed: int
+) -> tuple[ir.Model, Tensors, list[str]]:
+    """The gradients as a model of their own, to be differentiated again, also with respect to the cotangents."""
+    random = np.random.default_rng(seed)
+    outputs = Program(model).run(values)
+    cotangents = {k: random.standard_normal(v.shape) for k, v in outputs.items() if v.dtype == np.float64}
+    gradients, more, _ = _with_cotangents(model, values, names, cotangents)
+    return gradients, more, [*names, *(f"cotangent.{name}" for name in cotangents)]
+
+
+def _wrong_node(model: ir.Model, values: Tensors, tolerance: float, seed: int) -> str:
+    """A sentence about the first node whose own gradient is wrong at the values it sees."""
+    everything = copied(model)
+    graph = everything.graph
+    graph.outputs[:] = [value for node in graph for value in node.outputs if value.name]
+    seen = {**values, **Program(everything).run(values)}
+    for name, value in graph.initializers.items():
+        if value.const_value is not None:
+            seen[name] = value.const_value.numpy()
+    for node in copied(model).graph:
+        operands = {value.name: value for value in node.inputs if value is not None and value.name in seen}
+        floats = [name or "" for name in operands if seen[name or ""].dtype == np.float64]
+        if node.op_type == "Constant" or not floats:
+            continue
+        alone = _alone(node, seen)
+        check = _Check(alone, seen, floats, tolerance, seed)
+        for name in floats:
+            error = check.error(name)
+            if not error <= tolerance:
+                return (
+                    f"The first node whose own gradient is wrong is {node.op_type} {node.name!r}: with respect to its "
+                    f"input {name!r} by {error:.1e}."
+                )
+    return "The gradient of each node by itself is right."
+
+
+def _alone(node: ir.Node, seen: Tensors) -> ir.Model:
+    """A model of one node, its integer operands as constants."""
+    tracer = Tracer(new_graph("alone"))
+    operands: list[Any] = []
+    arrays: dict[str, Array] = {}
+    for value in node.inputs:
+        name = None if value is None else value.name
+        if name is None:
+            operands.append(None)
+            continue
+        if name not in arrays:
+            known = seen[name]
+            is_float = known.dtype == np.float64
+            arrays[name] = tracer.input(name, known.dtype, known.shape) if is_float else tracer.constant(known)
+        operands.append(arrays[name])
+    attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+    results = tracer.emit(node.op_type, *operands, outputs=len(node.outputs), **attributes)
+    for position, result in enumerate(results):
+        tracer.output(result, f"output_{position}")
+    return new_model(tracer.graph)

@@ -1,0 +1,97 @@
+"""Models as ONNX Runtime runs them for a check: loaded in float64, lowered, in a session."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime  # type: ignore[import-untyped] # it ships no type hints
+from numpy.typing import NDArray
+
+from edgeopt.errors import SignatureError
+from edgeopt.lowering import lower, uses_random_numbers
+from edgeopt.testing.double import in_double
+from edgeopt.tracing import Array, Tracer, new_graph, new_model
+from edgeopt.tracing.shapes import Shape
+
+__all__ = ["Model", "Program", "Tensors", "copied", "load"]
+
+Model: TypeAlias = "onnx.ModelProto | ir.Model | str | os.PathLike[str] | Callable[..., Any]"
+Tensors: TypeAlias = "dict[str, NDArray[Any]]"
+
+
+class Program:
+    """A lowered copy of a model, in a session."""
+
+    def __init__(self, model: ir.Model) -> None:
+        copy = copied(model)
+        tracer = Tracer(copy.graph)
+        if uses_random_numbers(copy.graph):
+            lower(tracer, seed=tracer.constant(np.int64(0)), draws=tracer.constant(np.int64(0)))
+        else:
+            lower(tracer)
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        serialized = ir.serde.serialize_model(copy).SerializeToString()
+        self._session = onnxruntime.InferenceSession(serialized, options, providers=["CPUExecutionProvider"])
+        self._inputs = {value.name for value in self._session.get_inputs()}
+
+    def run(self, values: Tensors) -> Tensors:
+        """Outputs by name."""
+        feeds = {name: value for name, value in values.items() if name in self._inputs}
+        names = [output.name for output in self._session.get_outputs()]
+        return dict(zip(names, self._session.run(names, feeds), strict=True))
+
+
+def copied(model: ir.Model) -> ir.Model:
+    return ir.serde.deserialize_model(ir.serde.serialize_model(model))
+
+
+def load(
+    model: Model, inputs: Mapping[str, Any] | Sequence[Any], shapes: Mapping[str, Shape]
+) -> tuple[ir.Model, Tensors]:
+    """The model in float64 with its float initializers as inputs, and the values of all inputs."""
+    if callable(model):
+        return _trace(model, inputs, shapes)
+    if isinstance(model, (str, os.PathLike)):
+        model = onnx.load(model)
+    double = in_double(ir.serde.serialize_model(model) if isinstance(model, ir.Model) else model)
+    graph = double.graph
+    names = [value.name or "" for value in graph.inputs if value.name not in graph.initializers]
+    values = _by_name(inputs, names)
+    for name, value in list(graph.initializers.items()):
+        if value.dtype == ir.DataType.DOUBLE and value.const_value is not None:
+            values.setdefault(name, value.const_value.numpy())
+            del graph.initializers[name]
+            value.const_value = None
+            if value not in graph.inputs:
+                graph.inputs.append(value)
+    return double, values
+
+
+def _trace(
+    function: Callable[..., Any], inputs: Mapping[str, Any] | Sequence[Any], shapes: Mapping[str, Shape]
+) -> tuple[ir.Model, Tensors]:
+    names = list(inputs) if isinstance(inputs, Mapping) else [f"input_{i}" for i in range(len(inputs))]
+    values = _by_name(inputs, names)
+    tracer = Tracer(new_graph("checked"))
+    arrays = {name: tracer.input(name, value.dtype, shapes.get(name, value.shape)) for name, value in values.items()}
+    results = function(**arrays) if isinstance(inputs, Mapping) else function(*arrays.values())
+    for position, result in enumerate([results] if isinstance(results, Array) else results):
+        tracer.output(result, f"output_{position}")
+    return new_model(tracer.graph), values
+
+
+def _by_name(inputs: Mapping[str, Any] | Sequence[Any], names: Sequence[str]) -> Tensors:
+    given = dict(inputs) if isinstance(inputs, Mapping) else dict(zip(names, inputs, strict=False))
+    count = len(inputs)
+    if set(names) - set(given) or count != len(given):
+        raise SignatureError(
+            f"The model takes the inputs {', '.join(names)}, but {count} were given: {', '.join(given)}."
+        )
+    arrays = {name: np.asarray(value) for name, value in given.items()}
+    return {name: a.astype(np.float64) if a.dtype.kind == "f" else a for name, a in arrays.items()}
