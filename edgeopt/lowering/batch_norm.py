@@ -6,8 +6,6 @@ expressions as in the gradient rule, so both share them.
 
 from __future__ import annotations
 
-import onnx_ir as ir
-
 from edgeopt.autodiff.arrays import reshape_like
 from edgeopt.autodiff.rules.normalisation import batch_statistics
 from edgeopt.autodiff.site import Site
@@ -15,9 +13,8 @@ from edgeopt.lowering.registry import lowering
 from edgeopt.tracing import Array, op
 
 
-def _is_training(node: ir.Node) -> bool:
-    mode = node.attributes.get("training_mode")
-    return mode is not None and mode.value == 1
+def _is_training(n: Site) -> bool:
+    return bool(n.attr("training_mode", 0))
 
 
 @lowering("BatchNormalization", when=_is_training)

@@ -10,6 +10,7 @@ import onnx_ir.passes.common as common_passes
 from edgeopt.autodiff.site import Site
 from edgeopt.errors import TracingError
 from edgeopt.lowering import batch_norm as _batch_norm  # noqa: F401  # fills the table
+from edgeopt.lowering import ceil_mode as _ceil_mode  # noqa: F401  # fills the table
 from edgeopt.lowering import float64 as _float64  # noqa: F401  # fills the table
 from edgeopt.lowering.random import RANDOM, RandomStreams, is_random
 from edgeopt.lowering.registry import LOWERINGS, Lowering
@@ -51,9 +52,11 @@ def lower(target: Tracer | ir.Graph, *, seed: Array | None = None, draws: Array 
         streams = RandomStreams(tracer, seed, draws, len(random_nodes))
         for ordinal, node in enumerate(random_nodes):
             _replace(tracer, node, RANDOM[node.op_type](_site(tracer, node), streams, ordinal))
-    while found := [(node, entry) for node in graph if (entry := _lowering_of(node)) is not None]:
-        for node, entry in found:
-            _replace(tracer, node, entry.apply(_site(tracer, node)))
+    while found := [
+        (site, entry) for node in graph if (entry := _lowering_of(site := _site(tracer, node))) is not None
+    ]:
+        for site, entry in found:
+            _replace(tracer, site.node, entry.apply(site))
     # What replaces a node was appended at the end.
     graph.sort()
     common_passes.CommonSubexpressionEliminationPass()(ir.Model(graph, ir_version=10))
@@ -63,9 +66,9 @@ def _site(tracer: Tracer, node: ir.Node) -> Site:
     return Site(tracer, node, needs=(False,) * len(node.inputs))
 
 
-def _lowering_of(node: ir.Node) -> Lowering | None:
-    entries = LOWERINGS.get(node.op_type, ()) if not node.domain else ()
-    return next((entry for entry in entries if entry.when(node)), None)
+def _lowering_of(site: Site) -> Lowering | None:
+    entries = LOWERINGS.get(site.node.op_type, ()) if not site.node.domain else ()
+    return next((entry for entry in entries if entry.when(site)), None)
 
 
 def _replace(tracer: Tracer, node: ir.Node, replacement: Array | Sequence[Array]) -> None:

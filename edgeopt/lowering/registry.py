@@ -27,14 +27,14 @@ Replacement: TypeAlias = "Array | Sequence[Array]"
 class Lowering(NamedTuple):
     """One way to say an operator with others, and the nodes it is for."""
 
-    when: Callable[[ir.Node], bool]
+    when: Callable[[Site], bool]
     apply: Callable[[Site], Replacement]
 
 
 LOWERINGS: dict[str, list[Lowering]] = {}
 
 
-def lowering(*op_types: str, when: Callable[[ir.Node], bool]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def lowering(*op_types: str, when: Callable[[Site], bool]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register the decorated function for the nodes of these operators that satisfy a predicate."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,7 +45,6 @@ def lowering(*op_types: str, when: Callable[[ir.Node], bool]) -> Callable[[Calla
     return register
 
 
-def is_double(node: ir.Node) -> bool:
+def is_double(n: Site) -> bool:
     """Whether the node's first input is float64."""
-    first = node.inputs[0] if node.inputs else None
-    return first is not None and first.dtype == ir.DataType.DOUBLE
+    return n.has(0) and n.x.value.dtype == ir.DataType.DOUBLE

@@ -42,12 +42,13 @@ class Program:
 
     def run(self, values: Tensors) -> Tensors:
         """Outputs by name."""
-        feeds = {name: value for name, value in values.items() if name in self._inputs}
+        feeds = {name: np.asarray(value) for name, value in values.items() if name in self._inputs}
         names = [output.name for output in self._session.get_outputs()]
         return dict(zip(names, self._session.run(names, feeds), strict=True))
 
 
 def copied(model: ir.Model) -> ir.Model:
+    """The same model again, to be changed."""
     return ir.serde.deserialize_model(ir.serde.serialize_model(model))
 
 

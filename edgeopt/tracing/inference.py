@@ -22,6 +22,7 @@ __all__ = ["infer"]
 
 _SAME_TYPE = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Mod", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor"})
 _TO_BOOL = frozenset({"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
+_POOLING = frozenset({"AveragePool", "LpPool", "MaxPool"})
 # Larger constants never hold a shape, and copying them into a proto for each node would be slow.
 _MAX_INFERENCE_DATA = 64
 
@@ -87,5 +88,28 @@ def _by_onnx(node: ir.Node, opset: int) -> list[tuple[ir.DataType, ir.Shape | No
             shape = ir.Shape(
                 [d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim]
             )
+            if node.op_type in _POOLING:
+                shape = _without_late_windows(node, shape)
         result.append((ir.DataType(tensor.elem_type), shape))
     return result
+
+
+def _without_late_windows(node: ir.Node, shape: ir.Shape) -> ir.Shape:
+    """With `ceil_mode`, windows that would begin in the padding behind do not count.
+
+    So do the ONNX specification and ONNX Runtime since 1.18; onnx's own inference has counted them at times.
+    """
+    x = node.inputs[0]
+    if x is None or x.shape is None or not node.attributes.get_int("ceil_mode", 0):
+        return shape
+    if node.attributes.get_string("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        return shape
+    rank = len(shape) - 2
+    strides = node.attributes.get_ints("strides", (1,) * rank)
+    begin = node.attributes.get_ints("pads", (0,) * rank)[:rank]
+    dims = list(shapes.from_ir(shape))
+    for axis, (size, stride, padding) in enumerate(zip(shapes.from_ir(x.shape)[2:], strides, begin, strict=True)):
+        count = dims[2 + axis]
+        if isinstance(size, int) and isinstance(count, int):
+            dims[2 + axis] = min(count, (size + padding - 1) // stride + 1)
+    return shapes.to_ir(dims)
