@@ -53,7 +53,8 @@ def _carries_gradient(value: ir.Value) -> bool:
 
 
 def _stops(node: ir.Node) -> bool:
-    return node.op_type in ZERO_DERIVATIVE or "edgeopt.stop_gradient" in node.metadata_props
+    by_nature = not node.domain and node.op_type in ZERO_DERIVATIVE
+    return by_nature or "edgeopt.stop_gradient" in node.metadata_props
 
 
 def _dependent_values(nodes: Sequence[ir.Node], wrt: Sequence[ir.Value]) -> set[ir.Value]:

@@ -78,7 +78,7 @@ class Tracer:
                 self._names.add(name)
                 return name
 
-    def constant(self, value: ArrayLike | Sequence[int], dtype: Any = None) -> Array:
+    def constant(self, value: ArrayLike | Sequence[float], dtype: Any = None) -> Array:
         """A constant tensor; arrays of this graph pass through (cast if `dtype` differs)."""
         if isinstance(value, Array):
             return value if dtype is None or value.dtype == np.dtype(dtype) else self.cast(value, dtype)
@@ -106,6 +106,15 @@ class Tracer:
         if array.dtype == np.dtype(dtype):
             return array
         return self.emit("Cast", array, to=int(to_ir_dtype(dtype)))
+
+    def stop_gradient(self, array: Array) -> Array:
+        """The array again; reverse mode knows this Identity by its mark, and every other one passes gradients."""
+        key = ("stop_gradient", array.value)
+        if key not in self._known:
+            node = ir.Node("", "Identity", [array.value], num_outputs=1)
+            node.metadata_props["edgeopt.stop_gradient"] = "1"
+            self._known[key] = self._append(node)
+        return self._known[key][0]
 
     def promote(self, *operands: ArrayLike) -> list[Array]:
         """Operands with one common dtype, by the rules of the Array API: Python scalars take the arrays' dtype."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime
+import onnxruntime  # type: ignore[import-untyped] # it ships no type hints
 import pytest
 import torch
 

@@ -32,11 +32,24 @@ def positive(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda x: function(x * x + 0.5)
 
 
-def masked(keep: Any, a: Any, b: Any) -> Any:
-    return op.Where(a.tracer.constant(keep), a, b)
-
-
 KEEP = np.random.default_rng(0).random((2, 3, 4)) > 0.5
+
+
+def masked(a: Any, b: Any) -> Any:
+    return op.Where(a.tracer.constant(KEEP), a, b)
+
+
+def masked_in_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.where(torch.tensor(KEEP), a, b)
+
+
+def clipped(x: Any, low: Any, high: Any) -> Any:
+    return op.Clip(x, low - 1.0, high + 1.0)
+
+
+def clipped_in_torch(x: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+    return torch.clamp(x, low - 1.0, high + 1.0)
+
 
 ROWS: list[tuple[Any, ...]] = [
     ("Exp", torch.exp, X, {}),
@@ -67,13 +80,14 @@ ROWS: list[tuple[Any, ...]] = [
     ("Max", lambda a, b, c: torch.maximum(torch.maximum(a, b), c), [(2, 3), (3,), (2, 1)], {}),
     ("Max", lambda a: 1.0 * a, X, {}),
     ("Min", torch.minimum, [(2, 3, 4), (3, 1)], {}),
-    ("Where", lambda a, b: torch.where(torch.tensor(KEEP), a, b), [(2, 3, 4), (2, 3, 4)], lambda a, b: masked(KEEP, a, b)),
-    ("Where", lambda a, b: torch.where(torch.tensor(KEEP), a, b), [(1, 3, 1), (2, 1, 4)], lambda a, b: masked(KEEP, a, b)),
-    ("Where", lambda a, b: torch.where(torch.tensor(KEEP), a, b), [(), (4,)], lambda a, b: masked(KEEP, a, b)),
+    ("Where", masked_in_torch, [(2, 3, 4), (2, 3, 4)], masked),
+    ("Where", masked_in_torch, [(1, 3, 1), (2, 1, 4)], masked),
+    ("Where", masked_in_torch, [(), (4,)], masked),
     ("Clip", lambda x: torch.clamp(x, -1.0, 0.5), X, lambda x: op.Clip(x, -1.0, 0.5)),
     ("Clip", lambda x: torch.clamp(x, min=-1.0), X, lambda x: op.Clip(x, -1.0)),
     ("Clip", lambda x: torch.clamp(x, max=0.5), X, lambda x: op.Clip(x, None, 0.5)),
     ("Clip", lambda x: 1.0 * x, X, {}),
+    ("Clip", clipped_in_torch, [*X, (), ()], clipped),
     ("LeakyRelu", lambda x: functional.leaky_relu(x, 0.25), X, {"alpha": 0.25}),
     ("Elu", lambda x: functional.elu(x, 1.5), X, {"alpha": 1.5}),
     ("HardSigmoid", lambda x: torch.clamp(0.3 * x + 0.4, 0.0, 1.0), X, {"alpha": 0.3, "beta": 0.4}),

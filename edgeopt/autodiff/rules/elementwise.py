@@ -125,14 +125,18 @@ def where(n: Site, g: Array) -> tuple[None, Array | None, Array | None]:
 
 
 @rule("Clip")
-def clip(n: Site, g: Array) -> Array:
-    """Limits are constants; at a limit itself the gradient passes, as in torch.clamp."""
+def clip(n: Site, g: Array) -> list[Array | None]:
+    """At a limit itself the gradient passes, as in torch.clamp; beyond, it goes to the limit."""
     mask: Array | None = None
+    to_limits: list[Array | None] = []
     for position, passes in ((1, n.x.__ge__), (2, n.x.__le__)):
-        if n.has(position):
-            inside = indicator(passes(n.input(position)), g)
-            mask = inside if mask is None else mask * inside
-    return g if mask is None else g * mask
+        if not n.has(position):
+            to_limits.append(None)
+            continue
+        inside = indicator(passes(n.input(position)), g)
+        mask = inside if mask is None else mask * inside
+        to_limits.append(op.ReduceSum(g * (1.0 - inside), keepdims=0) if n.needs[position] else None)
+    return [g if mask is None else g * mask, *to_limits]
 
 
 @rule("LeakyRelu")

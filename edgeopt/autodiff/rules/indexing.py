@@ -51,13 +51,22 @@ def gather_elements(n: Site, g: Array) -> Array:
     return op.ScatterElements(zeros, n.input(1), g, axis=n.attr("axis", 0), reduction="add").with_shape(n.x.shape)
 
 
-@rule("GatherND")
-def gather_nd(n: Site, g: Array) -> Array | None:
-    """Scatter by the same indices (without batch dimensions, which ScatterND does not have)."""
+def _has_batch_dims(n: Site) -> str | None:
+    return "it has batch dimensions, which ScatterND does not" if n.attr("batch_dims", 0) else None
+
+
+def _reduces_otherwise(n: Site) -> str | None:
+    reduction = n.attr("reduction", "none")
+    return None if reduction in ("none", "add") else f"its reduction is {reduction!r}; 'none' and 'add' are known"
+
+
+@rule("GatherND", limits=_has_batch_dims)
+def gather_nd(n: Site, g: Array) -> Array:
+    """Scatter by the same indices."""
     return op.ScatterND(xp.zeros_like(n.x), n.input(1), g, reduction="add").with_shape(n.x.shape)
 
 
-@rule("ScatterND")
+@rule("ScatterND", limits=_reduces_otherwise)
 def scatter_nd(n: Site, g: Array) -> tuple[Array, None, Array]:
     """Updates read back from where they went; overwritten elements have no gradient of their own."""
     indices, updates = n.input(1), n.input(2)
@@ -67,7 +76,7 @@ def scatter_nd(n: Site, g: Array) -> tuple[Array, None, Array]:
     return op.ScatterND(g, indices, xp.zeros_like(updates)).with_shape(n.x.shape), None, to_updates
 
 
-@rule("ScatterElements")
+@rule("ScatterElements", limits=_reduces_otherwise)
 def scatter_elements(n: Site, g: Array) -> tuple[Array, None, Array]:
     """As ScatterND, along one axis."""
     indices, axis = n.input(1), n.attr("axis", 0)

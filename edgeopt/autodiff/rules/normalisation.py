@@ -34,12 +34,14 @@ def batch_normalization(n: Site, g: Array, *_statistics: Array | None) -> list[A
         mean, variance = per_channel(n.input(3), x), per_channel(n.input(4), x)
         inverse = 1.0 / xp.sqrt(variance + epsilon)
         to_x = g * (gain * inverse) if n.needs[0] else None
-        to_scale = reshape_like(op.ReduceSum(g * ((x - mean) * inverse), axes, keepdims=0), scale)
-        to_bias = op.ReduceSum(g, axes, keepdims=0)
+        to_bias = op.ReduceSum(g, axes, keepdims=0) if n.needs[2] or n.needs[3] else None
+        to_scale = None
+        if n.needs[1] or n.needs[4]:
+            to_scale = reshape_like(op.ReduceSum(g * ((x - mean) * inverse), axes, keepdims=0), scale)
         to_mean = to_variance = None
-        if n.needs[3]:
+        if n.needs[3] and to_bias is not None:
             to_mean = -(to_bias * scale) * reshape_like(inverse, scale)
-        if n.needs[4]:
+        if n.needs[4] and to_scale is not None:
             to_variance = -0.5 * to_scale * scale * reshape_like(inverse * inverse, scale)
         return [to_x, to_scale, to_bias, to_mean, to_variance]
     _, centred, _, inverse = batch_statistics(x, epsilon)
@@ -52,8 +54,8 @@ def batch_normalization(n: Site, g: Array, *_statistics: Array | None) -> list[A
         count = xp.astype(op.Size(x), x.dtype) / xp.astype(op.Size(scale), x.dtype)
         slope = sum_gx * (inverse * inverse) / count
         to_x = (g - (centred * slope + sum_g / count)) * (gain * inverse)
-    to_scale = reshape_like(sum_gx * inverse, scale)
-    return [to_x, to_scale, reshape_like(sum_g, scale), None, None]
+    to_scale = reshape_like(sum_gx * inverse, scale) if n.needs[1] else None
+    return [to_x, to_scale, reshape_like(sum_g, scale) if n.needs[2] else None, None, None]
 
 
 @rule("LayerNormalization")
