@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from edgeopt.array_types import Array, Namespace
+from edgeopt.checks import at_least, fraction
 from edgeopt.schedules import Schedule, as_schedule
+from edgeopt.schedules.base import numbers, static
 
-__all__ = ["Optimizer"]
+__all__ = ["Arrays", "Optimizer", "Updated", "static"]
+
+#: Arrays by name: the slots of a parameter, or the hyperparameters.
+Arrays: TypeAlias = Mapping[str, Array]
+
+#: The next parameter and the next value of every slot.
+Updated: TypeAlias = tuple[Array, dict[str, Array]]
 
 
 @dataclass(frozen=True)
@@ -23,18 +31,37 @@ class Optimizer(ABC):
     Two kinds of field are static instead, because they decide which slots and nodes exist: flags, and numbers that are
     exactly 0.0 where the rule says that this switches a term off.
 
-    A rule computes in the dtype of the parameter it is given, and its slots have that dtype.
+    A rule computes in the dtype of the parameter it is given. Its slots have that dtype, except for scalars that follow
+    from the step and the learning rate alone, which are float64.
+
+    Fields annotated `float` are the rule's numbers. They must be finite and at least 0; those called `beta…` are rates
+    of moving averages and must be below 1.
+
+    Raises:
+        ConfigurationError: A number out of its range.
     """
+
+    #: Names of numbers that are left out of the graph, together with their term, where they are exactly 0.0.
+    optional: ClassVar[frozenset[str]] = frozenset()
 
     lr: Schedule | float = 1e-3
 
     def __post_init__(self) -> None:
         as_schedule(self.lr)  # checks a plain number
+        for number in fields(self):
+            if number.type == "float":
+                value = getattr(self, number.name)
+                fraction(number.name, value) if number.name.startswith("beta") else at_least(number.name, value, 0.0)
 
     @property
     def schedule(self) -> Schedule:
         """The learning rate as a schedule; it owns the hyperparameters of the rate."""
         return as_schedule(self.lr)
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether each element is updated on its own, so that parameters may be joined and updated together."""
+        return True
 
     def slots(self) -> tuple[str, ...]:
         """Names of the state tensors kept for each parameter, in a fixed order."""
@@ -46,18 +73,10 @@ class Optimizer(ABC):
 
     def hyperparameters(self) -> dict[str, float]:
         """Names and default values of the rule's own numbers. The learning rate belongs to the schedule."""
-        return {}
+        return {name: value for name, value in numbers(self).items() if value or name not in self.optional}
 
     @abstractmethod
-    def update(
-        self,
-        xp: Namespace,
-        param: Array,
-        grad: Array,
-        state: Mapping[str, Array],
-        hyper: Mapping[str, Array],
-        step: Array,
-    ) -> tuple[Array, dict[str, Array]]:
+    def update(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the next parameter and the next value of every slot.
 
         `hyper` holds the rule's hyperparameters and `"lr"`, the schedule's value at this step, as 0-d float64 arrays.

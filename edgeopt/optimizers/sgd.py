@@ -2,47 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from edgeopt.array_types import Array, Namespace, cast_like
-from edgeopt.checks import at_least, require
-from edgeopt.optimizers.base import Optimizer
+from edgeopt.checks import require
+from edgeopt.optimizers.base import Arrays, Updated
+from edgeopt.optimizers.descent import Decay, Descent
 
-__all__ = ["SGD"]
+__all__ = ["SGD", "SGDW"]
 
 
 @dataclass(frozen=True)
-class SGD(Optimizer):
+class SGD(Descent):
     """Stochastic gradient descent, optionally with momentum (Polyak 1964) or Nesterov's (Sutskever et al. 2013).
 
     ::
 
-        g ← g + weight_decay·θ
         b ← momentum·b + (1 - dampening)·g      the first b is the plain g, without dampening
         u = b,  or  g + momentum·b  with nesterov
         θ ← θ - lr·u
 
-    Slot `momentum_buffer` is b. Momentum, dampening and weight decay of exactly 0.0 are left out of the graph, with
-    their hyperparameters, and without momentum there is no slot. `maximize` climbs instead of descending.
+    Slot `momentum_buffer` is b. Momentum and dampening of exactly 0.0 are left out of the graph, with their
+    hyperparameters, and without momentum there is no slot.
 
     Semantics and defaults of `torch.optim.SGD`; the learning rate is outside the buffer.
 
     Raises:
-        ConfigurationError: A negative number, or dampening or Nesterov where it has no meaning.
+        ConfigurationError: A number out of its range, or Nesterov where it has no meaning.
     """
+
+    optional: ClassVar[frozenset[str]] = frozenset({"weight_decay", "momentum", "dampening"})
 
     momentum: float = 0.0
     dampening: float = 0.0
-    weight_decay: float = 0.0
     nesterov: bool = False
-    maximize: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least("momentum", self.momentum, 0.0)
-        at_least("weight_decay", self.weight_decay, 0.0)
-        at_least("dampening", self.dampening, 0.0)
         require(
             not self.nesterov or (self.momentum > 0.0 and self.dampening == 0.0),
             "nesterov needs a momentum above 0 and no dampening",
@@ -53,29 +50,15 @@ class SGD(Optimizer):
         return ("momentum_buffer",) if self.momentum else ()
 
     def hyperparameters(self) -> dict[str, float]:
-        """Return the numbers that are not switched off."""
-        numbers = {"weight_decay": self.weight_decay}
-        if self.momentum:
-            numbers |= {"momentum": self.momentum, "dampening": self.dampening}
-        return {name: float(value) for name, value in numbers.items() if value}
+        """Return the numbers that are not switched off. Without a buffer there is nothing to dampen."""
+        numbers = super().hyperparameters()
+        return numbers if self.momentum else {name: numbers[name] for name in numbers if name != "dampening"}
 
-    def update(
-        self,
-        xp: Namespace,
-        param: Array,
-        grad: Array,
-        state: Mapping[str, Array],
-        hyper: Mapping[str, Array],
-        step: Array,
-    ) -> tuple[Array, dict[str, Array]]:
-        """Take one step; see the class for the equations."""
-        if self.maximize:
-            grad = -grad
-        if self.weight_decay:
-            grad = grad + cast_like(xp, hyper["weight_decay"], param) * param
+    def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
+        """Return the step; see the class for the equations."""
         lr = cast_like(xp, hyper["lr"], param)
         if not self.momentum:
-            return param - lr * grad, {}
+            return lr * grad, {}
 
         momentum = cast_like(xp, hyper["momentum"], param)
         fresh = grad
@@ -85,4 +68,19 @@ class SGD(Optimizer):
             fresh = cast_like(xp, factor, param) * grad
         buffer = momentum * state["momentum_buffer"] + fresh
         direction = grad + momentum * buffer if self.nesterov else buffer
-        return param - lr * direction, {"momentum_buffer": buffer}
+        return lr * direction, {"momentum_buffer": buffer}
+
+
+@dataclass(frozen=True)
+class SGDW(SGD):
+    """SGD with decoupled weight decay (Loshchilov and Hutter, ICLR 2019, arXiv:1711.05101, algorithm 1).
+
+    As `SGD`, except that the decay shrinks the parameter before the step and never enters the buffer::
+
+        θ ← θ·(1 - lr·weight_decay)
+
+    The semantics of `SGDW` in pytorch_optimizer; the decay is 0.01 as in `AdamW`.
+    """
+
+    weight_decay: float = 1e-2
+    decay: Decay = "before"

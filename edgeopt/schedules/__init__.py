@@ -3,8 +3,38 @@
 from __future__ import annotations
 
 from edgeopt.schedules.base import Schedule
+from edgeopt.schedules.compose import Product, Sequential
 from edgeopt.schedules.constant import Constant, as_schedule
+from edgeopt.schedules.cosine import CosineCycles, CosineRestarts
+from edgeopt.schedules.cyclic import Cyclic, OneCycle
+from edgeopt.schedules.decay import WSD, InverseSqrt, InverseTime, Noam
+from edgeopt.schedules.polynomial import REX, Linear, PiecewiseLinear, Polynomial
 from edgeopt.schedules.registry import SCHEDULES
+from edgeopt.schedules.steps import Exponential, MultiStep, Step
 from edgeopt.schedules.warmup import WarmupCosine, WarmupLinear
 
-__all__ = ["SCHEDULES", "Constant", "Schedule", "WarmupCosine", "WarmupLinear", "as_schedule"]
+__all__ = [
+    "REX",
+    "SCHEDULES",
+    "WSD",
+    "Constant",
+    "CosineCycles",
+    "CosineRestarts",
+    "Cyclic",
+    "Exponential",
+    "InverseSqrt",
+    "InverseTime",
+    "Linear",
+    "MultiStep",
+    "Noam",
+    "OneCycle",
+    "PiecewiseLinear",
+    "Polynomial",
+    "Product",
+    "Schedule",
+    "Sequential",
+    "Step",
+    "WarmupCosine",
+    "WarmupLinear",
+    "as_schedule",
+]

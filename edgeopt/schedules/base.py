@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from edgeopt.array_types import Array, Namespace
 
-__all__ = ["Schedule"]
+__all__ = ["Schedule", "numbers", "static"]
+
+
+def static(default: float) -> Any:
+    """A number that is fixed when a bundle is made, because it decides first values or which nodes exist."""
+    return field(default=default, metadata={"static": True})
+
+
+def numbers(settings: Any) -> dict[str, float]:
+    """The numbers of a dataclass that a device may change: fields annotated `float` or `int` that are not static."""
+    names = [number.name for number in fields(settings) if number.type in ("float", "int")]
+    fixed = {number.name for number in fields(settings) if number.metadata.get("static")}
+    return {name: float(getattr(settings, name)) for name in names if name not in fixed}
 
 
 @dataclass(frozen=True)
@@ -19,9 +32,14 @@ class Schedule(ABC):
     length of a run without a new export. The fields only hold their defaults.
     """
 
-    @abstractmethod
     def hyperparameters(self) -> dict[str, float]:
         """Names and default values of the numbers that `__call__` reads from `hyper`."""
+        return numbers(self)
+
+    @property
+    def base(self) -> float:
+        """The rate that the schedule is built around: its `lr`, which most schedules have as their peak."""
+        return self.hyperparameters()["lr"]
 
     @abstractmethod
     def __call__(self, xp: Namespace, hyper: Mapping[str, Array], step: Array) -> Array:

@@ -21,10 +21,6 @@ class Constant(Schedule):
     def __post_init__(self) -> None:
         at_least("lr", self.lr, 0.0)
 
-    def hyperparameters(self) -> dict[str, float]:
-        """Return the one number of this schedule."""
-        return {"lr": float(self.lr)}
-
     def __call__(self, xp: Namespace, hyper: Mapping[str, Array], step: Array) -> Array:
         """Return the rate unchanged."""
         return hyper["lr"]

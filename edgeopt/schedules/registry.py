@@ -3,13 +3,36 @@
 from __future__ import annotations
 
 from edgeopt.schedules.base import Schedule
+from edgeopt.schedules.compose import Product, Sequential
 from edgeopt.schedules.constant import Constant
+from edgeopt.schedules.cosine import CosineCycles, CosineRestarts
+from edgeopt.schedules.cyclic import Cyclic, OneCycle
+from edgeopt.schedules.decay import WSD, InverseSqrt, InverseTime, Noam
+from edgeopt.schedules.polynomial import REX, Linear, PiecewiseLinear, Polynomial
+from edgeopt.schedules.steps import Exponential, MultiStep, Step
 from edgeopt.schedules.warmup import WarmupCosine, WarmupLinear
 
 __all__ = ["SCHEDULES"]
 
 SCHEDULES: dict[str, type[Schedule]] = {
     "constant": Constant,
+    "cosine_cycles": CosineCycles,
+    "cosine_restarts": CosineRestarts,
+    "cyclic": Cyclic,
+    "exponential": Exponential,
+    "inverse_sqrt": InverseSqrt,
+    "inverse_time": InverseTime,
+    "linear": Linear,
+    "multi_step": MultiStep,
+    "noam": Noam,
+    "one_cycle": OneCycle,
+    "piecewise_linear": PiecewiseLinear,
+    "polynomial": Polynomial,
+    "product": Product,
+    "rex": REX,
+    "sequential": Sequential,
+    "step": Step,
     "warmup_cosine": WarmupCosine,
     "warmup_linear": WarmupLinear,
+    "wsd": WSD,
 }

@@ -6,30 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgeopt.array_types import Array, Namespace
-from edgeopt.checks import at_least, fraction, positive, require
+from edgeopt.checks import fraction
 from edgeopt.schedules.base import Schedule
+from edgeopt.schedules.progress import check_warmup, half_wave, share, warmed_up
 
 __all__ = ["WarmupCosine", "WarmupLinear"]
-
-
-def _check(lr: float, warmup: int, total: int) -> None:
-    at_least("lr", lr, 0.0)
-    at_least("warmup", warmup, 0)
-    positive("total", total)
-    require(warmup < total, f"warmup must end before total, got warmup={warmup!r} and total={total!r}")
-
-
-def _remaining(xp: Namespace, hyper: Mapping[str, Array], done: Array) -> Array:
-    """Fraction of the decay that is still ahead: 1 at the end of the warm-up, 0 from `total` on."""
-    length = xp.maximum(hyper["total"] - hyper["warmup"], 1.0)
-    return xp.clip((hyper["total"] - done) / length, 0.0, 1.0)
-
-
-def _warmed_up(xp: Namespace, hyper: Mapping[str, Array], done: Array, decay: Array) -> Array:
-    """Peak rate times done/warmup during the warm-up, and times `decay` after it."""
-    # A warm-up of no steps never takes the first branch; the maximum keeps its division finite.
-    rise = done / xp.maximum(hyper["warmup"], 1.0)
-    return hyper["lr"] * xp.where(done < hyper["warmup"], rise, decay)
 
 
 @dataclass(frozen=True)
@@ -50,16 +31,13 @@ class WarmupLinear(Schedule):
     total: int
 
     def __post_init__(self) -> None:
-        _check(self.lr, self.warmup, self.total)
-
-    def hyperparameters(self) -> dict[str, float]:
-        """Return the peak rate and the two step counts."""
-        return {"lr": float(self.lr), "warmup": float(self.warmup), "total": float(self.total)}
+        check_warmup(self.lr, self.warmup, self.total)
 
     def __call__(self, xp: Namespace, hyper: Mapping[str, Array], step: Array) -> Array:
         """Return the rate of the update that follows `step` completed ones."""
         done = xp.astype(step, xp.float64)
-        return _warmed_up(xp, hyper, done, _remaining(xp, hyper, done))
+        remaining = share(xp, hyper["total"] - done, hyper["total"] - hyper["warmup"])
+        return hyper["lr"] * warmed_up(xp, done, hyper["warmup"], remaining)
 
 
 @dataclass(frozen=True)
@@ -83,21 +61,12 @@ class WarmupCosine(Schedule):
     final: float = 0.0
 
     def __post_init__(self) -> None:
-        _check(self.lr, self.warmup, self.total)
+        check_warmup(self.lr, self.warmup, self.total)
         fraction("final", self.final, closed=True)
-
-    def hyperparameters(self) -> dict[str, float]:
-        """Return the peak rate, the two step counts and the final fraction."""
-        return {
-            "lr": float(self.lr),
-            "warmup": float(self.warmup),
-            "total": float(self.total),
-            "final": float(self.final),
-        }
 
     def __call__(self, xp: Namespace, hyper: Mapping[str, Array], step: Array) -> Array:
         """Return the rate of the update that follows `step` completed ones."""
         done = xp.astype(step, xp.float64)
-        # (1 + cos(π·p))/2 with p = 1 - remaining; in this form it is exactly 0 at the end.
-        wave = 0.5 - 0.5 * xp.cos(xp.pi * _remaining(xp, hyper, done))
-        return _warmed_up(xp, hyper, done, hyper["final"] + (1.0 - hyper["final"]) * wave)
+        wave = half_wave(xp, share(xp, hyper["total"] - done, hyper["total"] - hyper["warmup"]))
+        factor = hyper["final"] + (1.0 - hyper["final"]) * wave
+        return hyper["lr"] * warmed_up(xp, done, hyper["warmup"], factor)

