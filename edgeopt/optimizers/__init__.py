@@ -2,9 +2,87 @@
 
 from __future__ import annotations
 
+from edgeopt.optimizers.adabelief import AdaBelief
+from edgeopt.optimizers.adagrad import Adadelta, Adagrad
 from edgeopt.optimizers.adam import Adam, AdamW
-from edgeopt.optimizers.base import Optimizer
+from edgeopt.optimizers.adam_mini import AdamMini
+from edgeopt.optimizers.adamax import Adamax
+from edgeopt.optimizers.adan import Adan
+from edgeopt.optimizers.ademamix import AdEMAMix, SimplifiedAdEMAMix
+from edgeopt.optimizers.adopt import ADOPT
+from edgeopt.optimizers.asgd import ASGD
+from edgeopt.optimizers.base import Arrays, Optimizer, Updated, static
+from edgeopt.optimizers.bounds import AdaBound, AdaMod, AMSBound
+from edgeopt.optimizers.descent import Descent
+from edgeopt.optimizers.diffgrad import DiffGrad
+from edgeopt.optimizers.factored import CAME, Adafactor
+from edgeopt.optimizers.fromage import Fromage
+from edgeopt.optimizers.grams import Grams
+from edgeopt.optimizers.lamb import LAMB
+from edgeopt.optimizers.laprop import LaProp
+from edgeopt.optimizers.lars import LARS
+from edgeopt.optimizers.madgrad import MADGRAD
+from edgeopt.optimizers.mars import MARS
+from edgeopt.optimizers.momentum import AggMo
+from edgeopt.optimizers.muon import Muon
+from edgeopt.optimizers.nadam import NAdam
+from edgeopt.optimizers.novograd import NovoGrad
+from edgeopt.optimizers.quasi_hyperbolic import QHM, QHAdam
+from edgeopt.optimizers.radam import RAdam
 from edgeopt.optimizers.registry import OPTIMIZERS
-from edgeopt.optimizers.sgd import SGD
+from edgeopt.optimizers.rmsprop import RMSprop
+from edgeopt.optimizers.rprop import Rprop
+from edgeopt.optimizers.sgd import SGD, SGDW
+from edgeopt.optimizers.sign import Lion, SignSGD, Tiger
+from edgeopt.optimizers.stable_adamw import StableAdamW
+from edgeopt.optimizers.yogi import Yogi
 
-__all__ = ["OPTIMIZERS", "SGD", "Adam", "AdamW", "Optimizer"]
+__all__ = [
+    "ADOPT",
+    "ASGD",
+    "CAME",
+    "LAMB",
+    "LARS",
+    "MADGRAD",
+    "MARS",
+    "OPTIMIZERS",
+    "QHM",
+    "SGD",
+    "SGDW",
+    "AMSBound",
+    "AdEMAMix",
+    "AdaBelief",
+    "AdaBound",
+    "AdaMod",
+    "Adadelta",
+    "Adafactor",
+    "Adagrad",
+    "Adam",
+    "AdamMini",
+    "AdamW",
+    "Adamax",
+    "Adan",
+    "AggMo",
+    "Arrays",
+    "Descent",
+    "DiffGrad",
+    "Fromage",
+    "Grams",
+    "LaProp",
+    "Lion",
+    "Muon",
+    "NAdam",
+    "NovoGrad",
+    "Optimizer",
+    "QHAdam",
+    "RAdam",
+    "RMSprop",
+    "Rprop",
+    "SignSGD",
+    "SimplifiedAdEMAMix",
+    "StableAdamW",
+    "Tiger",
+    "Updated",
+    "Yogi",
+    "static",
+]

@@ -2,14 +2,81 @@
 
 from __future__ import annotations
 
+from edgeopt.optimizers.adabelief import AdaBelief
+from edgeopt.optimizers.adagrad import Adadelta, Adagrad
 from edgeopt.optimizers.adam import Adam, AdamW
+from edgeopt.optimizers.adam_mini import AdamMini
+from edgeopt.optimizers.adamax import Adamax
+from edgeopt.optimizers.adan import Adan
+from edgeopt.optimizers.ademamix import AdEMAMix, SimplifiedAdEMAMix
+from edgeopt.optimizers.adopt import ADOPT
+from edgeopt.optimizers.asgd import ASGD
 from edgeopt.optimizers.base import Optimizer
-from edgeopt.optimizers.sgd import SGD
+from edgeopt.optimizers.bounds import AdaBound, AdaMod, AMSBound
+from edgeopt.optimizers.diffgrad import DiffGrad
+from edgeopt.optimizers.factored import CAME, Adafactor
+from edgeopt.optimizers.fromage import Fromage
+from edgeopt.optimizers.grams import Grams
+from edgeopt.optimizers.lamb import LAMB
+from edgeopt.optimizers.laprop import LaProp
+from edgeopt.optimizers.lars import LARS
+from edgeopt.optimizers.madgrad import MADGRAD
+from edgeopt.optimizers.mars import MARS
+from edgeopt.optimizers.momentum import AggMo
+from edgeopt.optimizers.muon import Muon
+from edgeopt.optimizers.nadam import NAdam
+from edgeopt.optimizers.novograd import NovoGrad
+from edgeopt.optimizers.quasi_hyperbolic import QHM, QHAdam
+from edgeopt.optimizers.radam import RAdam
+from edgeopt.optimizers.rmsprop import RMSprop
+from edgeopt.optimizers.rprop import Rprop
+from edgeopt.optimizers.sgd import SGD, SGDW
+from edgeopt.optimizers.sign import Lion, SignSGD, Tiger
+from edgeopt.optimizers.stable_adamw import StableAdamW
+from edgeopt.optimizers.yogi import Yogi
 
 __all__ = ["OPTIMIZERS"]
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {
+    "adabelief": AdaBelief,
+    "adabound": AdaBound,
+    "adadelta": Adadelta,
+    "adafactor": Adafactor,
+    "adagrad": Adagrad,
     "adam": Adam,
+    "adam_mini": AdamMini,
+    "adamax": Adamax,
+    "adamod": AdaMod,
     "adamw": AdamW,
+    "adan": Adan,
+    "ademamix": AdEMAMix,
+    "adopt": ADOPT,
+    "aggmo": AggMo,
+    "amsbound": AMSBound,
+    "asgd": ASGD,
+    "came": CAME,
+    "diffgrad": DiffGrad,
+    "fromage": Fromage,
+    "grams": Grams,
+    "lamb": LAMB,
+    "laprop": LaProp,
+    "lars": LARS,
+    "lion": Lion,
+    "madgrad": MADGRAD,
+    "mars": MARS,
+    "muon": Muon,
+    "nadam": NAdam,
+    "novograd": NovoGrad,
+    "qhadam": QHAdam,
+    "qhm": QHM,
+    "radam": RAdam,
+    "rmsprop": RMSprop,
+    "rprop": Rprop,
     "sgd": SGD,
+    "sgdw": SGDW,
+    "signsgd": SignSGD,
+    "simplified_ademamix": SimplifiedAdEMAMix,
+    "stable_adamw": StableAdamW,
+    "tiger": Tiger,
+    "yogi": Yogi,
 }

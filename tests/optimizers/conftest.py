@@ -3,14 +3,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import array_api_compat.numpy as numpy_namespace
 import numpy as np
+import onnx_ir as ir
+import onnxruntime
 import pytest
 import torch
 
+from edgeopt import tracing
 from edgeopt.optimizers import Optimizer
 
 NumpyArray = np.ndarray[Any, Any]
 Result = tuple[NumpyArray, dict[str, NumpyArray]]
+# From the first parameter and one gradient for each step to the last parameter, in float64.
+Reference = Callable[[NumpyArray, Sequence[NumpyArray]], NumpyArray]
 
 
 @pytest.fixture(scope="session")
@@ -43,6 +49,40 @@ def train() -> Callable[..., Result]:
 
 
 @pytest.fixture(scope="session")
+def train_onnx() -> Callable[[Optimizer, NumpyArray, Sequence[NumpyArray]], NumpyArray]:
+    """Record one step as a graph, run it once for each gradient in ONNX Runtime, and return the parameter."""
+
+    def run(optimizer: Optimizer, start: NumpyArray, grads: Sequence[NumpyArray]) -> NumpyArray:
+        state = {"param": start, **{slot: optimizer.init(slot, start) for slot in optimizer.slots()}}
+        numbers = {**optimizer.schedule.hyperparameters(), **optimizer.hyperparameters()}
+        hyper = {f"hyper.{name}": np.asarray(value) for name, value in numbers.items()}
+        inputs = {**state, "grad": start, **hyper, "done": np.asarray(0)}
+
+        graph = tracing.new_graph("step")
+        tracer = tracing.Tracer(graph)
+        x = {name: tracer.input(name, value.dtype, value.shape) for name, value in inputs.items()}
+        numbers_in = {name: x[f"hyper.{name}"] for name in numbers}
+        lr = optimizer.schedule(tracing, numbers_in, x["done"])
+        slots = {slot: x[slot] for slot in optimizer.slots()}
+        step = x["done"] + np.int64(1)
+        param, updated = optimizer.update(tracing, x["param"], x["grad"], slots, {**numbers_in, "lr": lr}, step)
+        for name, value in {"param": param, **updated}.items():
+            tracer.output(value, f"next.{name}")
+        model = ir.to_proto(tracing.new_model(graph)).SerializeToString()
+        session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+
+        read = {value.name for value in session.get_inputs()}
+        outputs = [value.name for value in session.get_outputs()]
+        for done, grad in enumerate(grads):
+            feed = {**state, "grad": grad, **hyper, "done": np.asarray(done)}
+            results = session.run(outputs, {name: value for name, value in feed.items() if name in read})
+            state = {name.removeprefix("next."): value for name, value in zip(outputs, results, strict=True)}
+        return np.asarray(state["param"])
+
+    return run
+
+
+@pytest.fixture(scope="session")
 def train_torch() -> Callable[..., Result]:
     """Run a torch optimizer on one parameter with given gradients."""
 
@@ -58,3 +98,52 @@ def train_torch() -> Callable[..., Result]:
         return param.detach().numpy(), {name: value.numpy() for name, value in state.items() if value is not None}
 
     return run
+
+
+@pytest.fixture(scope="session")
+def draws() -> Callable[..., tuple[NumpyArray, NumpyArray]]:
+    """A parameter and gradients from 1e-9 to 10, so that the place of an eps matters.
+
+    The first gradient is zero in a quarter of the elements.
+    """
+
+    def draw(steps: int, shape: tuple[int, ...] = (6, 4), dtype: Any = np.float64) -> tuple[NumpyArray, NumpyArray]:
+        rng = np.random.default_rng(5)
+        grads = rng.normal(size=(steps, *shape)) * 10.0 ** rng.uniform(-9, 1, (1, *shape))
+        grads[0].reshape(-1)[::4] = 0.0
+        return rng.normal(size=shape).astype(dtype), grads.astype(dtype)
+
+    return draw
+
+
+@pytest.fixture(scope="session")
+def assert_follows(
+    train: Callable[..., Result],
+    train_onnx: Callable[[Optimizer, NumpyArray, Sequence[NumpyArray]], NumpyArray],
+    draws: Callable[..., tuple[NumpyArray, NumpyArray]],
+) -> Callable[..., None]:
+    """Compare a rule with its reference: 25 steps in float64, and 200 in float32 on ONNX Runtime.
+
+    Tolerances are relative to the parameter, or to 1 where that is smaller.
+    """
+
+    def check(
+        optimizer: Optimizer,
+        reference: Reference,
+        shapes: Sequence[tuple[int, ...]] = ((6, 4),),
+        float64: float = 1e-12,
+        float32: float = 2e-5,
+    ) -> None:
+        for shape in shapes:
+            start, grads = draws(25, shape)
+            param, _ = train(optimizer, numpy_namespace, start, lambda _, i, grads=grads: grads[i], 25)
+            expected = reference(start.copy(), grads.copy())
+            assert not np.array_equal(expected, start)
+            np.testing.assert_allclose(param, expected, rtol=float64, atol=float64, err_msg=f"{shape} in float64")
+
+            start, grads = draws(200, shape, np.float32)
+            expected = reference(start.astype(np.float64), grads.astype(np.float64))
+            param = train_onnx(optimizer, start, grads)
+            np.testing.assert_allclose(param, expected, rtol=float32, atol=float32, err_msg=f"{shape} in float32")
+
+    return check

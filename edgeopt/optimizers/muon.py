@@ -1,0 +1,93 @@
+"""Momentum made orthogonal."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from edgeopt.array_types import Array, Namespace, cast_like
+from edgeopt.checks import at_least, require
+from edgeopt.optimizers.averages import ema
+from edgeopt.optimizers.base import Arrays, Updated, static
+from edgeopt.optimizers.descent import Decay, Descent
+from edgeopt.optimizers.norms import norm
+
+__all__ = ["Muon"]
+
+Scale: TypeAlias = Literal["original", "match_rms_adamw"]
+
+
+@dataclass(frozen=True)
+class Muon(Descent):
+    """Muon (Jordan et al. 2024), momentum whose singular values are all moved towards 1.
+
+    A tensor of more than two dimensions is a matrix whose rows are its first dimension; a vector or scalar is one row,
+    for which the rule normalises the momentum. Layers other than hidden matrices are better left to another optimizer.
+
+    ::
+
+        b ← momentum·b + (1 - momentum)·g
+        X = (1 - momentum)·g + momentum·b  with `nesterov`, else b
+        X ← X/max(‖X‖, eps)
+        X ← a·X + (b·A + c·A²)·X  with A = X·Xᵀ and (a, b, c) = `ns_coefficients`, `ns_steps` times (Newton-Schulz)
+        θ ← θ - lr·s·X
+
+    `scale` chooses s: "original" is √max(1, rows/columns), "match_rms_adamw" is 0.2·√max(rows, columns) (Liu et al.
+    2025, arXiv:2502.16982). Slot `momentum_buffer` is b.
+
+    Semantics and defaults of `torch.optim.Muon`, which computes X in bfloat16; here it has the parameter's dtype.
+
+    Raises:
+        ConfigurationError: A number out of its range, or an unknown scale.
+    """
+
+    momentum: float = 0.95
+    eps: float = 1e-7
+    nesterov: bool = True
+    ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315)
+    ns_steps: int = static(5)
+    scale: Scale = "original"
+    weight_decay: float = 0.1
+    decay: Decay = "before"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        scales = get_args(Scale)
+        require(self.scale in scales, f"scale must be one of {', '.join(scales)}, got {self.scale!r}")
+        require(len(self.ns_coefficients) == 3, f"ns_coefficients must be three, got {self.ns_coefficients!r}")
+        at_least("ns_steps", self.ns_steps, 0)
+
+    @property
+    def elementwise(self) -> bool:
+        """The rule is one of matrices."""
+        return False
+
+    def slots(self) -> tuple[str, ...]:
+        """Return the momentum buffer."""
+        return ("momentum_buffer",)
+
+    def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
+        """Return the step; see the class for the equations."""
+        buffer = ema(xp, hyper["momentum"], state["momentum_buffer"], grad)
+        direction = ema(xp, hyper["momentum"], buffer, grad) if self.nesterov else buffer
+        # A parameter's shape is known when its graph is made.
+        shape = tuple(int(size) for size in param.shape)
+        rows, columns = (shape[0], math.prod(shape[1:])) if len(shape) > 1 else (1, math.prod(shape))
+        matrix = self._orthogonalized(xp, xp.reshape(direction, (rows, columns)), hyper, transposed=rows > columns)
+        ratio = math.sqrt(max(1.0, rows / columns))
+        if self.scale == "match_rms_adamw":
+            ratio = 0.2 * math.sqrt(max(rows, columns))
+        delta = cast_like(xp, ratio * hyper["lr"], param) * xp.reshape(matrix, shape)
+        return delta, {"momentum_buffer": buffer}
+
+    def _orthogonalized(self, xp: Namespace, matrix: Array, hyper: Arrays, *, transposed: bool) -> Array:
+        """The Newton-Schulz iteration, on the side of the smaller products."""
+        first, second, third = self.ns_coefficients
+        if transposed:
+            matrix = xp.permute_dims(matrix, (1, 0))
+        matrix = matrix / xp.maximum(norm(xp, matrix), cast_like(xp, hyper["eps"], matrix))
+        for _ in range(self.ns_steps):
+            gram = xp.matmul(matrix, xp.permute_dims(matrix, (1, 0)))
+            matrix = first * matrix + xp.matmul(second * gram + third * xp.matmul(gram, gram), matrix)
+        return xp.permute_dims(matrix, (1, 0)) if transposed else matrix
