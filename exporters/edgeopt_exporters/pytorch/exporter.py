@@ -68,18 +68,18 @@ def _to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 
 
 def _export(module: Exported, examples: Examples) -> ir.Model:
-    symbols = {name: torch.export.Dim(name) for own in examples.dimensions for name in own.values()}
-    dynamic = tuple({axis: symbols[name] for axis, name in own.items()} for own in examples.dimensions)
+    dynamic = tuple(dict.fromkeys(own, torch.export.Dim.DYNAMIC) for own in examples.dimensions)
     try:
         with _quiet():
+            # Captured here, since torch.onnx would try several ways, one of which bakes in branches on values.
+            captured = torch.export.export(module, examples.tensors, dynamic_shapes=(dynamic,), strict=False)
             program = torch.onnx.export(
-                module,
+                captured,
                 examples.tensors,
                 dynamo=True,
                 # The optimizer merges equal initializers and folds BatchNorm away: both would break training.
                 optimize=False,
                 opset_version=20,
-                dynamic_shapes=(dynamic,),
                 custom_translation_table={**attention.TRANSLATIONS, **batch_norm.TRANSLATIONS},
                 verbose=False,
             )
