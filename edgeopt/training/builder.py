@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
-from edgeopt_runtime.manifest import GraphInput, GraphOutput, InputSpec, Signature
 
 from edgeopt.lowering import lower, uses_random_numbers
 from edgeopt.tracing import Array, Tracer, new_graph, new_model
@@ -14,6 +13,7 @@ from edgeopt.training.forward import ForwardGraph
 from edgeopt.training.fused import Functions
 from edgeopt.training.simplify import clean_up
 from edgeopt.training.state import DRAWS, SEED, State
+from edgeopt_runtime.manifest import GraphInput, GraphOutput, InputSpec, Signature
 
 __all__ = ["BuiltGraph", "GraphBuilder"]
 

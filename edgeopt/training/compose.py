@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 
 import onnx_ir as ir
-from edgeopt_runtime.manifest import Hyperparameter, InputSpec, Manifest, OutputSpec
 
 from edgeopt.bundle import Bundle
 from edgeopt.errors import SignatureError
@@ -20,6 +19,7 @@ from edgeopt.training.plan import Plan, select_trainable
 from edgeopt.training.signatures import SIGNATURES
 from edgeopt.training.state import initial_state
 from edgeopt.transforms import Transform
+from edgeopt_runtime.manifest import Hyperparameter, InputSpec, Manifest, OutputSpec
 
 __all__ = ["MINIMUM_ONNXRUNTIME", "compose"]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from edgeopt_runtime.manifest import InputSpec
-
 from edgeopt import tracing as xp
 from edgeopt.autodiff import backward
 from edgeopt.tracing import Array
@@ -14,6 +12,7 @@ from edgeopt.training.forward import ForwardModel
 from edgeopt.training.plan import Plan
 from edgeopt.training.state import ACCUMULATED_WEIGHT, State, accumulator_name
 from edgeopt.training.update import add_update
+from edgeopt_runtime.manifest import InputSpec
 
 __all__ = ["SIGNATURES"]
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from edgeopt_runtime.manifest import TensorSpec
 
 from edgeopt.errors import SignatureError
 from edgeopt.training.forward import ForwardModel
 from edgeopt.training.plan import Plan
+from edgeopt_runtime.manifest import TensorSpec
 
 __all__ = ["ACCUMULATED_WEIGHT", "DRAWS", "SEED", "STEP", "State", "accumulator_name", "initial_state", "slot_name"]
 
