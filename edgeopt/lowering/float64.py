@@ -50,10 +50,9 @@ def _hard_sigmoid(x: Array, alpha: float, beta: float) -> Array:
     return xp.clip(x * alpha + beta, 0.0, 1.0)
 
 
-def _exponential_unit(x: Array, scale: float, width: float) -> Array:
-    """scale · (exp(x / width) - 1) below zero, x above."""
-    negative = (xp.exp(xp.minimum(x, 0.0) * (1.0 / width)) - 1.0) * scale
-    return xp.maximum(x, 0.0) + negative
+def _exponential_unit(x: Array, alpha: float) -> Array:
+    """alpha (exp(x) - 1) below zero, x above."""
+    return xp.maximum(x, 0.0) + (xp.exp(xp.minimum(x, 0.0)) - 1.0) * alpha
 
 
 @double("Softplus")
@@ -68,11 +67,10 @@ def mish(n: Site) -> Array:
     return n.x * xp.tanh(_softplus(n.x))
 
 
-@double("Elu", "Celu")
+@double("Elu")
 def elu(n: Site) -> Array:
-    """Elu scales the exponential, Celu its argument too."""
-    alpha = n.number("alpha", 1.0)
-    return _exponential_unit(n.x, alpha, alpha if n.node.op_type == "Celu" else 1.0)
+    """alpha (exp(x) - 1) below zero."""
+    return _exponential_unit(n.x, n.number("alpha", 1.0))
 
 
 @double("Selu")
@@ -80,7 +78,7 @@ def selu(n: Site) -> Array:
     """The constants that the ONNX operator states."""
     alpha = n.number("alpha", 1.67326319217681884765625)
     gamma = n.number("gamma", 1.05070102214813232421875)
-    return _exponential_unit(n.x, alpha, 1.0) * gamma
+    return _exponential_unit(n.x, alpha) * gamma
 
 
 @double("LeakyRelu", "PRelu")

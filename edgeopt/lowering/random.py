@@ -86,7 +86,10 @@ class RandomStreams:
         high = op.BitShift(wide, np.uint64(32), direction="RIGHT")
         words = op.Reshape(xp.astype(op.Concat(wide, high, axis=1), np.uint32), [4, 1])
         offsets = np.arange(1, 9, dtype=np.uint32).reshape(4, 2) * _WORD_STEP
-        state = op.ReduceSum(_mix(xp.astype(words, np.int32) + _int32(offsets)), [0], keepdims=1)
+        # Sums wrap around; ReduceSum would saturate.
+        quarters = _mix(xp.astype(words, np.int32) + _int32(offsets))
+        pairs = op.Slice(quarters, [0], [2], [0]) + op.Slice(quarters, [2], [4], [0])
+        state = op.Slice(pairs, [0], [1], [0]) + op.Slice(pairs, [1], [2], [0])
         steps = np.arange(1, 2 * count + 1, dtype=np.uint32).reshape(count, 2) * _KEY_STEP
         self._keys = _mix(state + _int32(steps))
 

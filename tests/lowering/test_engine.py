@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from edgeopt.lowering import lower
+from edgeopt.tracing import Array, Tracer, new_graph, op
+
+X = np.linspace(-1, 1, 12).reshape(3, 4)
+
+
+def test_outputs_keep_their_names_and_order(lowered: Callable[..., Any]) -> None:
+    def program(arrays: dict[str, Array]) -> dict[str, Array]:
+        x = arrays["x"]
+        return {"cosine": op.Cos(x), "unchanged": op.Dropout(x), "again": op.Dropout(x), "sine": op.Sin(x)}
+
+    results = lowered(program, {"x": X}).run()
+    assert list(results) == ["cosine", "unchanged", "again", "sine"]
+    np.testing.assert_allclose(results["cosine"], np.cos(X))
+    np.testing.assert_array_equal(results["unchanged"], X)
+    np.testing.assert_array_equal(results["again"], X)
+
+
+def test_what_a_lowering_emits_is_lowered_again(lowered: Callable[..., Any]) -> None:
+    """Gelu becomes Erf, which becomes a matrix product; in the middle of a graph, whose order stays right."""
+    model = lowered(lambda arrays: {"y": op.Exp(op.Gelu(op.Tanh(arrays["x"])))}, {"x": X})
+    assert not {"Gelu", "Erf"} & set(model.operators)
+    assert model.run()["y"].shape == X.shape
+
+
+def test_equal_expressions_are_computed_once(lowered: Callable[..., Any]) -> None:
+    def program(arrays: dict[str, Array]) -> dict[str, Array]:
+        first, second = op.Softsign(arrays["x"]), op.Abs(arrays["x"])
+        return {"y": op.Add(first, second)}
+
+    assert lowered(program, {"x": X}).operators.count("Abs") == 1
+
+
+def test_float32_is_left_alone(lowered: Callable[..., Any]) -> None:
+    model = lowered(lambda arrays: {"y": op.Gelu(arrays["x"])}, {"x": X.astype(np.float32)})
+    assert model.operators == ["Gelu"]
+
+
+def test_a_graph_needs_no_tracer() -> None:
+    tracer = Tracer(new_graph("plain"))
+    tracer.output(op.Cos(tracer.input("x", np.float64, ("n",))), "y")
+    lower(tracer.graph)
+    assert "Cos" not in {node.op_type for node in tracer.graph}
+    assert tracer.graph.outputs[0].name == "y"
+
+
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "padding"), [(8, 2, 3, 1), (7, 2, 3, 1), (9, 3, 4, 1), (8, 3, 2, 1), (4, 2, 5, 1)]
+)
+def test_pooling_drops_windows_that_begin_in_the_padding(
+    operator: str, size: int, kernel: int, stride: int, padding: int, lowered: Callable[..., Any]
+) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3, size)).astype(np.float32)
+    how = {"kernel_shape": [kernel], "strides": [stride], "pads": [padding] * 2, "ceil_mode": 1}
+    model = lowered(lambda arrays: {"y": getattr(op, operator)(arrays["x"], **how)}, {"x": x})
+    tensor = torch.tensor(x)
+    if operator == "MaxPool":
+        expected = torch.nn.functional.max_pool1d(tensor, kernel, stride, padding, 1, True)
+    else:
+        expected = torch.nn.functional.avg_pool1d(tensor, kernel, stride, padding, True, False)
+    np.testing.assert_allclose(model.run()["y"], expected.numpy(), rtol=1e-6)
