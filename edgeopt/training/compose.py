@@ -56,7 +56,8 @@ def compose(
         UnsupportedOperatorError: The gradient needs an operator without a rule.
     """
     outputs = [
-        OutputSpec(name, spec.dtype, spec.shape) for name, spec in _specs(model.evaluate, model.evaluate.outputs).items()
+        OutputSpec(name, spec.dtype, spec.shape)
+        for name, spec in _specs(model.evaluate, model.evaluate.outputs).items()
     ]
     chosen = output or outputs[0].name
     if chosen not in [spec.name for spec in outputs]:
@@ -70,7 +71,8 @@ def compose(
         output=chosen,
     )
     inputs = [
-        InputSpec(name, "model", spec.dtype, spec.shape) for name, spec in _specs(model.train, model.train.inputs).items()
+        InputSpec(name, "model", spec.dtype, spec.shape)
+        for name, spec in _specs(model.train, model.train.inputs).items()
     ]
     targets = _targets(plan, _specs(model.train, (chosen,))[chosen], inputs)
     state = initial_state(model, plan, seed)
@@ -103,9 +105,7 @@ def _specs(graph: ForwardGraph, names: Sequence[str]) -> dict[str, ArraySpec]:
         value = values[name]
         if value.dtype is None or value.shape is None:
             raise SignatureError(f"The type or rank of {name!r} is not known.")
-        shape = tuple(
-            f"{name}_dim_{axis}" if dim is None else dim for axis, dim in enumerate(from_ir(value.shape))
-        )
+        shape = tuple(f"{name}_dim_{axis}" if dim is None else dim for axis, dim in enumerate(from_ir(value.shape)))
         specs[name] = ArraySpec(name, to_numpy_dtype(value.dtype).name, shape)
     return specs
 

@@ -23,9 +23,7 @@ def _loss_terms(builder: GraphBuilder, plan: Plan, targets: Sequence[InputSpec])
         return plan.loss.terms(xp, builder.predictions[plan.output], *(builder.batch(spec) for spec in targets))
 
 
-def _metric_terms(
-    builder: GraphBuilder, plan: Plan, targets: Sequence[InputSpec]
-) -> list[tuple[str, Array, Array]]:
+def _metric_terms(builder: GraphBuilder, plan: Plan, targets: Sequence[InputSpec]) -> list[tuple[str, Array, Array]]:
     """Name, sum and weight of each metric."""
     terms = []
     for metric in plan.metrics:
@@ -46,7 +44,7 @@ def _gradients(builder: GraphBuilder, plan: Plan, total: Array, seed: Array) -> 
 
 
 def _step(model: ForwardModel, plan: Plan, state: State, targets: Sequence[InputSpec]) -> BuiltGraph:
-    """(state, batch, hyper) → (state′, loss, metrics)."""
+    """(state, batch, hyper) → (state', loss, metrics)."""
     builder = GraphBuilder("step", state, model.train)
     total, weight = _loss_terms(builder, plan, targets)
     metrics = _metric_terms(builder, plan, targets)
@@ -61,7 +59,7 @@ def _step(model: ForwardModel, plan: Plan, state: State, targets: Sequence[Input
 
 
 def _accumulate(model: ForwardModel, plan: Plan, state: State, targets: Sequence[InputSpec]) -> BuiltGraph:
-    """(params, buffers, accumulators, batch) → (accumulators′, buffers′, loss): one microbatch."""
+    """(params, buffers, accumulators, batch) → (accumulators', buffers', loss): one microbatch."""
     builder = GraphBuilder("accumulate", state, model.train)
     total, weight = _loss_terms(builder, plan, targets)
     metrics = _metric_terms(builder, plan, targets)
@@ -80,7 +78,7 @@ def _accumulate(model: ForwardModel, plan: Plan, state: State, targets: Sequence
 
 
 def _apply(model: ForwardModel, plan: Plan, state: State, targets: Sequence[InputSpec]) -> BuiltGraph:
-    """(state, accumulators, hyper) → state′: the update alone."""
+    """(state, accumulators, hyper) → state': the update alone."""
     builder = GraphBuilder("apply", state)
     share = 1.0 / builder.state(ACCUMULATED_WEIGHT)
     gradients = {}

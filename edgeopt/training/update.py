@@ -67,9 +67,7 @@ def _apply_transform(
         **{f"param.{name}": parameters[name] for name in names},
         **{f"grad.{name}": gradients[name] for name in names},
     }
-    results = builder.functions.call(
-        builder.tracer, type(transform).__name__, inputs, body, static_flags(transform)
-    )
+    results = builder.functions.call(builder.tracer, type(transform).__name__, inputs, body, static_flags(transform))
     for metric in reported:
         suffix = owner.removeprefix(owner.rstrip("0123456789"))
         builder.metric(f"{metric}_{suffix}" if suffix else metric, results[metric])
@@ -104,9 +102,7 @@ def _apply_optimizer(
             results.update({f"next.{slot}.{name}": value for slot, value in slots.items()})
         return results
 
-    results = builder.functions.call(
-        builder.tracer, type(optimizer).__name__, inputs, body, static_flags(optimizer)
-    )
+    results = builder.functions.call(builder.tracer, type(optimizer).__name__, inputs, body, static_flags(optimizer))
     for name in parameters:
         builder.set_state(name, results[f"next.param.{name}"])
         for slot in optimizer.slots():

@@ -28,6 +28,12 @@ def roles(bundle: edgeopt.Bundle) -> dict[str, str]:
     return {spec.name: spec.role for spec in bundle.manifest.tensors}
 
 
+def stepped(parameter: nn.Parameter) -> np.ndarray:
+    """A parameter after one step of SGD with learning rate 0.1."""
+    assert parameter.grad is not None
+    return (parameter - 0.1 * parameter.grad).detach().numpy()
+
+
 class Normed(nn.Module):
     def __init__(self, **settings: Any) -> None:
         super().__init__()
@@ -55,8 +61,7 @@ def test_equal_initial_values_stay_separate_parameters() -> None:
     session.step((x, y))
     nn.functional.mse_loss(module(torch.from_numpy(x)), torch.from_numpy(y)).backward()
     for name, parameter in module.named_parameters():
-        expected = parameter - 0.1 * parameter.grad
-        np.testing.assert_allclose(session.parameters()[name], expected.detach().numpy(), atol=1e-6)
+        np.testing.assert_allclose(session.parameters()[name], stepped(parameter), atol=1e-6)
 
 
 def test_tied_parameters_are_one_tensor_with_the_sum_of_gradients() -> None:
@@ -76,8 +81,7 @@ def test_tied_parameters_are_one_tensor_with_the_sum_of_gradients() -> None:
     x, y = np.random.default_rng(0).standard_normal((2, 4, 3)).astype(np.float32)
     session.step((x, y))
     nn.functional.mse_loss(module(torch.from_numpy(x)), torch.from_numpy(y)).backward()
-    expected = module.inner.weight - 0.1 * module.inner.weight.grad
-    np.testing.assert_allclose(session.parameters()["inner.weight"], expected.detach().numpy(), atol=1e-6)
+    np.testing.assert_allclose(session.parameters()["inner.weight"], stepped(module.inner.weight), atol=1e-6)
 
 
 @pytest.mark.parametrize("momentum", [0.1, 0.37])
@@ -112,18 +116,22 @@ def test_batch_norm_in_eval_mode_stays_frozen_where_the_user_put_it() -> None:
 
 @pytest.mark.parametrize("settings", [{"track_running_stats": False}, {"affine": False}])
 def test_batch_norm_variants(settings: dict[str, Any]) -> None:
-    module = nn.Sequential(nn.Linear(3, 3), Normed(**settings))
+    linear = nn.Linear(3, 3)
+    module = nn.Sequential(linear, Normed(**settings))
     session = export(module, torch.randn(4, 3)).session()
     x, y = np.random.default_rng(0).standard_normal((2, 5, 3)).astype(np.float32)
     loss = nn.functional.mse_loss(module(torch.from_numpy(x)), torch.from_numpy(y))
     assert session.step((x, y))["loss"] == pytest.approx(loss.item(), rel=1e-5)
     loss.backward()
-    expected = module[0].weight - 0.1 * module[0].weight.grad
-    np.testing.assert_allclose(session.parameters()["0.weight"], expected.detach().numpy(), atol=1e-5)
+    expected = stepped(linear.weight)
+    np.testing.assert_allclose(session.parameters()["0.weight"], expected, atol=1e-5)
 
 
 def test_any_buffer_that_forward_changes_is_state() -> None:
     class Counter(nn.Module):
+        calls: torch.Tensor
+        largest: torch.Tensor
+
         def __init__(self) -> None:
             super().__init__()
             self.scale = nn.Parameter(torch.ones(3))
@@ -189,7 +197,7 @@ def test_inputs_by_position_or_name_and_named_outputs(as_mapping: bool) -> None:
 def test_an_example_batch_of_one_does_not_freeze_the_batch_size() -> None:
     session = export(nn.Linear(3, 2), torch.randn(1, 3)).session()
     for size in (1, 7, 32):
-        assert session.predict(np.zeros((size, 3), np.float32)).shape == (size, 2)
+        assert np.shape(session.predict(np.zeros((size, 3), np.float32))) == (size, 2)
 
 
 def test_a_static_batch_when_asked_for() -> None:
@@ -272,5 +280,5 @@ def test_attention_trains_as_in_torch(kind: str) -> None:
     assert session.step((*arrays, y))["loss"] == pytest.approx(loss.item(), rel=1e-5)
     loss.backward()
     for name, parameter in module.named_parameters():
-        expected = (parameter - 0.1 * parameter.grad).detach().numpy()
+        expected = stepped(parameter)
         np.testing.assert_allclose(session.parameters()[name], expected, atol=1e-6, err_msg=name)

@@ -60,7 +60,9 @@ def test_fifty_steps_equal_pytorch(case: Any, run: str, precision: str) -> None:
     settings, make_optimizer, scheduled = RUNS[run]
     dtype, torch_dtype, loss_tolerance, parameter_tolerance = PRECISIONS[precision]
     module = case.module(torch_dtype)
-    session = case.export(module, dtype, metrics=[Accuracy(class_axis=case.loss.class_axis)], **settings).session(threads=1)
+    session = case.export(module, dtype, metrics=[Accuracy(class_axis=case.loss.class_axis)], **settings).session(
+        threads=1
+    )
     optimizer = make_optimizer(module.parameters())
 
     sizes = [(8, 5, 12)[i % 3] for i in range(STEPS)]

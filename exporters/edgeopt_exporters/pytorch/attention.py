@@ -13,9 +13,12 @@ from typing import Any
 
 import onnx
 import torch
-from onnxscript import opset18 as op
+from onnxscript import opset18
 
 __all__ = ["TRANSLATIONS"]
+
+# Its type variables demand a type for each traced value, which translations do not have.
+op: Any = opset18
 
 # Far below any logit, and far enough from the smallest float that adding a logit to it does not overflow.
 _HIDDEN = -1e30
@@ -79,9 +82,7 @@ def _repeat_heads(array: Any, query: Any) -> Any:
     tail = op.Constant(value_ints=[1, 1])
     copies = op.Expand(op.Unsqueeze(array, op.Constant(value_ints=[axis])), op.Concat(ones, times, tail, axis=0))
     leading = op.Shape(array, start=0, end=axis - 1)
-    return op.Reshape(
-        copies, op.Concat(leading, op.Constant(value_ints=[heads]), op.Shape(array, start=axis), axis=0)
-    )
+    return op.Reshape(copies, op.Concat(leading, op.Constant(value_ints=[heads]), op.Shape(array, start=axis), axis=0))
 
 
 TRANSLATIONS: dict[Any, Callable[..., Any]] = {

@@ -12,9 +12,12 @@ from typing import Any
 
 import onnx
 import torch
-from onnxscript import opset18 as op
+from onnxscript import opset18
 
 __all__ = ["TRANSLATIONS"]
+
+# Its type variables demand a type for each traced value, which translations do not have.
+op: Any = opset18
 
 
 def _training_batch_norm(
@@ -27,7 +30,7 @@ def _training_batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Any:
-    """`aten::_native_batch_norm_legit_functional`: (normalised x, save_mean, save_invstd, running_mean, running_var)."""
+    """`aten::_native_batch_norm_legit_functional`: y, mean, deviation (not used), new running mean and variance."""
     # Every axis but the channels'; the same expressions as in the gradient rule, so that they are computed once.
     axes = op.Constant(value_ints=[axis for axis in range(len(x.shape)) if axis != 1])
     kept_mean = op.ReduceMean(x, axes, keepdims=1)

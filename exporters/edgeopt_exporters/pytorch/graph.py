@@ -66,26 +66,25 @@ def _rename_symbols(graph: ir.Graph, examples: Examples) -> None:
 
 def _state_to_inputs(graph: ir.Graph, module: torch.nn.Module) -> None:
     """Initializers that are the module's own become inputs under the module's own names."""
-    canonical = {}
+    canonical: dict[str, str] = {}
     by_identity: dict[int, str] = {}
     for named in (module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False)):
         for name, tensor in named:
             canonical[PREFIX + name] = by_identity.setdefault(id(tensor), name)
     inputs: dict[str, ir.Value] = {}
-    for initializer in list(graph.initializers.values()):
-        name = canonical.get(initializer.name or "")
-        if name is None:
+    for exported, initializer in list(graph.initializers.items()):
+        if exported not in canonical:
             continue
-        del graph.initializers[initializer.name]
+        name = canonical[exported]
+        del graph.initializers[exported]
         if name in inputs:
             initializer.replace_all_uses_with(inputs[name])
             continue
         initializer.name, initializer.const_value = name, None
         inputs[name] = initializer
-    taken = {value.name for value in graph.inputs} & set(inputs)
+    taken = {value.name or "" for value in graph.inputs} & set(inputs)
     if taken:
         raise UnsupportedModelError(
             f"{sorted(taken)} are names of inputs and of parameters alike; rename the arguments of forward."
         )
     graph.inputs.extend(inputs.values())
-

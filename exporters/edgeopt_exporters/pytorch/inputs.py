@@ -46,8 +46,8 @@ def bind_examples(
     for name, value in named.items():
         if not isinstance(value, torch.Tensor):
             raise SignatureError(
-                f"The example for input {name!r} is a {type(value).__name__}; give a torch.Tensor. Settings that are no "
-                "tensors belong into the module (functools.partial, or a small wrapper module)."
+                f"The example for input {name!r} is a {type(value).__name__}; give a torch.Tensor. Settings that are "
+                "no tensors belong into the module (functools.partial, or a small wrapper module)."
             )
     unknown = sorted(set(dynamic_shapes or {}) - set(named))
     if unknown:

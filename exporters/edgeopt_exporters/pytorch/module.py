@@ -57,7 +57,9 @@ def _named_tensors(outputs: Any) -> Iterator[tuple[str, torch.Tensor]]:
         names = fields or [f"output_{position}" if position else "output" for position in range(len(outputs))]
         items = list(zip(names, outputs, strict=True))
     else:
-        raise SignatureError(f"The module returns a {type(outputs).__name__}; tensors, tuples and dicts can be exported.")
+        raise SignatureError(
+            f"The module returns a {type(outputs).__name__}; tensors, tuples and dicts can be exported."
+        )
     for name, value in items:
         if isinstance(value, torch.Tensor):
             yield name, value
