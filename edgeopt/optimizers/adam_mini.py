@@ -31,7 +31,7 @@ class AdamMini(Descent):
     `block` is "row" (each slice along the first dimension; a vector is one block) or "tensor". Slots `exp_avg` (m) and
     `exp_avg_sq` (v, with every dimension but the first of size one, or all of them).
 
-    The update of the authors' package adam-mini. That one derives blocks from the names of a transformer's parameters;
+    Semantics of the authors' package adam-mini. That one derives blocks from the names of a transformer's parameters;
     here they are a choice of the caller.
     """
 

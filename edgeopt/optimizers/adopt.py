@@ -24,7 +24,7 @@ class ADOPT(Descent):
 
     Slots `exp_avg` (m) and `exp_avg_sq` (v). Weight decay shrinks the parameter at every step, the first included.
 
-    The form of the paper and of optax. pytorch_optimizer, timm and later versions of the authors' code each clip
+    Semantics of the paper and of optax. pytorch_optimizer, timm and later versions of the authors' code each clip
     differently.
     """
 

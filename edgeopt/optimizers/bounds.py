@@ -66,7 +66,14 @@ class AdaBound(Descent):
 
 @dataclass(frozen=True)
 class AMSBound(AdaBound):
-    """AdaBound with the running maximum of the second moment (Luo et al., ICLR 2019, arXiv:1902.09843)."""
+    """AMSBound (Luo et al., ICLR 2019, arXiv:1902.09843): AdaBound with the running maximum of the second moment.
+
+    Everything else is as in `AdaBound`, which has the equations. With v the second moment of Adam::
+
+        v̂ ← max(v̂, v), which takes the place of v
+
+    Semantics and defaults of the authors' package.
+    """
 
     amsbound: bool = True
 

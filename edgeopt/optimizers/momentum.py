@@ -26,6 +26,8 @@ class AggMo(Descent):
     One slot for each beta above zero: `momentum_buffer_1` and so on, numbered by its place. The betas are static,
     because they decide how many slots there are.
 
+    Semantics of torch_optimizer and pytorch_optimizer.
+
     Raises:
         ConfigurationError: No betas, or one outside [0, 1).
     """

@@ -30,9 +30,11 @@ class NAdam(Descent):
         simple      θ ← θ - lr·((1 - β₁)/(1 - β₁ᵗ) · g + β₁/(1 - β₁ᵗ⁺¹) · m)/d
         single      θ ← θ - lr·((1 - β₁) · g + β₁ · m)/(1 - β₁ᵗ)/d
 
-    They are not interchangeable. `scheduled` is the paper and `torch.optim.NAdam`, whose defaults these are; `simple`
-    is `optax.nadam`, `single` is `NAdamW` of timm. Slots `exp_avg` (m), `exp_avg_sq` (v) and, for the scheduled form,
-    the scalar `mu_product` (Π), which is float64 here and float32 in torch.
+    They are not interchangeable. Slots `exp_avg` (m), `exp_avg_sq` (v) and, for the scheduled form, the scalar
+    `mu_product` (Π), which is float64 here and float32 in torch.
+
+    Semantics and defaults of `torch.optim.NAdam` and the paper for `scheduled`, of `optax.nadam` for `simple`, and of
+    `NAdamW` in timm for `single`.
     """
 
     optional: ClassVar[frozenset[str]] = frozenset({"weight_decay"})

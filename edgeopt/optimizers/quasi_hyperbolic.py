@@ -22,7 +22,9 @@ class QHM(Descent):
         m ← β·m + (1 - β)·g
         θ ← θ - lr·((1 - nu)·g + nu·m)
 
-    Slot `momentum_buffer` is m. Weight decay acts beside the gradient, as in `QHM` of pytorch_optimizer.
+    Slot `momentum_buffer` is m.
+
+    Semantics of pytorch_optimizer, where weight decay acts beside the gradient.
     """
 
     beta: float = 0.999
@@ -55,8 +57,9 @@ class QHAdam(Descent):
         v ← the mean of all g², weighted by β₂ to the power of their age
         θ ← θ - lr·((1 - nu1)·g + nu1·m) / (√((1 - nu2)·g² + nu2·v) + eps)
 
-    Slots `exp_avg` (m) and `exp_avg_sq` (v). Both are means at every step, so there is no bias to correct. Weight decay
-    acts beside the gradient, as in `QHAdam` of pytorch_optimizer.
+    Slots `exp_avg` (m) and `exp_avg_sq` (v). Both are means at every step, so there is no bias to correct.
+
+    Semantics of pytorch_optimizer, where weight decay acts beside the gradient.
     """
 
     beta1: float = 0.995

@@ -31,7 +31,7 @@ class RMSprop(Descent):
     exactly 0.0 is left out of the graph.
 
     Semantics and defaults of `torch.optim.RMSprop`, except that a centered variance below zero, which rounding can
-    cause, counts as zero instead of becoming NaN.
+    cause, counts as zero instead of becoming NaN. A c² beyond 2⁻³² of the largest finite number counts as that number.
     """
 
     optional: ClassVar[frozenset[str]] = frozenset({"weight_decay", "momentum"})

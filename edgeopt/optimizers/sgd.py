@@ -79,7 +79,7 @@ class SGDW(SGD):
 
         θ ← θ·(1 - lr·weight_decay)
 
-    The semantics of `SGDW` in pytorch_optimizer; the decay is 0.01 as in `AdamW`.
+    Semantics of `SGDW` in pytorch_optimizer; the decay is 0.01 as in `AdamW`.
     """
 
     weight_decay: float = 1e-2

@@ -1,0 +1,162 @@
+"""Write optimizers.md from the update rules: `python docs/generate_optimizers.py`.
+
+With `--measure` the cost of a step is measured anew and kept in optimizers.json; without it the numbers in that file
+are used, so that the page does not depend on the machine that writes it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime
+
+from edgeopt import tracing
+from edgeopt.optimizers import OPTIMIZERS, Optimizer
+
+PAGE = Path(__file__).with_name("optimizers.md")
+COSTS = Path(__file__).with_name("optimizers.json")
+SHAPE = (1000, 1000)
+REPEATS = 60
+
+HEAD = """# Optimizers
+
+Written by `docs/generate_optimizers.py` from the rules themselves. Fields are keyword arguments; `lr` is a number or a
+schedule. g is the gradient, θ the parameter, t the number of the update, 1 at first.
+
+Rules with a `decay` also have `weight_decay`, `cautious` and `maximize`:
+
+```text
+{descent}
+```
+
+*State* counts the numbers kept for each of the million elements of a {shape} matrix. *Nodes* are those of the
+exported graph that read or write a tensor of the parameter's size. *ms* is one step of that matrix in float32 on one
+thread ({machine}); small differences mean nothing.
+
+| name | class | state | nodes | ms |
+|---|---|---|---|---|
+"""
+
+
+def trace(rule: Optimizer, shape: tuple[int, ...] = SHAPE) -> tuple[ir.Graph, dict[str, np.ndarray[Any, Any]]]:
+    """Record one update, and return its graph and values for its inputs."""
+    param = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    numbers = {**rule.hyperparameters(), "lr": 1e-3}
+    state = {slot: rule.init(slot, param) for slot in rule.slots()}
+    inputs = {"param": param, "grad": 0.1 * param[::-1], **state, "step": np.asarray(2)}
+    inputs |= {f"hyper.{name}": np.asarray(value) for name, value in numbers.items()}
+    graph = tracing.new_graph("update")
+    tracer = tracing.Tracer(graph)
+    x = {name: tracer.input(name, value.dtype, value.shape) for name, value in inputs.items()}
+    hyper = {name: x[f"hyper.{name}"] for name in numbers}
+    slots = {slot: x[slot] for slot in state}
+    moved, updated = rule.update(tracing, x["param"], x["grad"], slots, hyper, x["step"])
+    for name, value in {"param": moved, **updated}.items():
+        tracer.output(value, f"next.{name}")
+    return graph, inputs
+
+
+def large_nodes(graph: ir.Graph) -> int:
+    """The number of nodes that read or write a tensor of the parameter's size."""
+
+    def large(value: ir.Value | None) -> bool:
+        dims = () if value is None or value.shape is None else tuple(value.shape)
+        return np.prod([int(dim) for dim in dims if isinstance(dim, int)], initial=1) >= np.prod(SHAPE)
+
+    return sum(any(large(value) for value in (*node.inputs, *node.outputs)) for node in graph)
+
+
+def milliseconds(graph: ir.Graph, inputs: dict[str, np.ndarray[Any, Any]]) -> float:
+    """The shortest of several steps on one thread."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    model = ir.to_proto(tracing.new_model(graph)).SerializeToString()
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    feed = {value.name: inputs[value.name] for value in session.get_inputs()}
+    times = []
+    for _ in range(REPEATS):
+        begin = time.perf_counter()
+        session.run(None, feed)
+        times.append(time.perf_counter() - begin)
+    return 1000.0 * min(times)
+
+
+def state_size(rule: Optimizer) -> str:
+    """The numbers of state for each element, as text."""
+    param = np.zeros(SHAPE, np.float32)
+    size = sum(rule.init(slot, param).size for slot in rule.slots()) / param.size
+    return f"{size:.3f}".rstrip("0").rstrip(".")
+
+
+def description(cls: type[object]) -> tuple[str, str]:
+    """First paragraph and the rest of a class's docstring as Markdown, without the exceptions it raises."""
+    text = inspect.cleandoc(cls.__doc__ or "").split("\n\nRaises:")[0]
+    fenced = re.sub(
+        r"^(.*?)::\n\n((?:    .*\n|\n)+)",
+        lambda match: (
+            f"{match[1] + ':' if match[1] else ''}\n\n```text\n{inspect.cleandoc(match[2]).rstrip()}\n```\n\n"
+        ),
+        text + "\n",
+        flags=re.MULTILINE,
+    )
+    first, _, rest = re.sub(r"\n{3,}", "\n\n", fenced).strip().partition("\n\n")
+    return first, rest
+
+
+def section(name: str, cls: type[Optimizer]) -> str:
+    """What the page says about one rule."""
+    defaults = [
+        f"{field.name}={getattr(cls(), field.name)!r}"
+        for field in dataclasses.fields(cls)
+        if field.name not in ("cautious", "maximize")
+    ]
+    first, rest = description(cls)
+    return f"## {name}\n\n{first}\n\n`{cls.__name__}({', '.join(defaults)})`\n\n{rest}\n"
+
+
+def page(costs: dict[str, Any]) -> str:
+    """The whole page."""
+    rules = {name: cls() for name, cls in OPTIMIZERS.items()}
+    rows = [
+        f"| [{name}](#{name}) | `{type(rule).__name__}` | {state_size(rule)} | {large_nodes(trace(rule)[0])} | "
+        f"{costs['milliseconds'][name]:.1f} |\n"
+        for name, rule in rules.items()
+    ]
+    head = HEAD.format(descent=DECAY, shape=f"{SHAPE[0]} x {SHAPE[1]}", machine=costs["machine"])
+    return head + "".join(rows) + "\n" + "\n".join(section(name, cls) for name, cls in OPTIMIZERS.items())
+
+
+DECAY = """decay="gradient"    g ← g + weight_decay·θ, and all that follows sees it
+decay="before"      θ ← θ·(1 - lr·weight_decay), then the step
+decay="after"       the step, then θ ← θ·(1 - lr·weight_decay)
+decay="proximal"    the step, then θ ← θ/(1 + lr·weight_decay)
+cautious            no step where it disagrees in sign with g, and a larger one elsewhere
+maximize            g is negated first"""
+
+
+def measure() -> dict[str, Any]:
+    """The cost of every rule on this machine."""
+    costs = {name: round(milliseconds(*trace(cls())), 2) for name, cls in OPTIMIZERS.items()}
+    return {"machine": f"ONNX Runtime {onnxruntime.__version__}, {processor()}", "milliseconds": costs}
+
+
+def processor() -> str:
+    """The name of the processor, where the system tells it."""
+    info = Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*: (.+)", info.read_text(encoding="utf-8")) if info.exists() else None
+    return found[1] if found else "an unnamed processor"
+
+
+if __name__ == "__main__":
+    if "--measure" in sys.argv[1:]:
+        COSTS.write_text(json.dumps(measure(), indent=1) + "\n", encoding="utf-8")
+    PAGE.write_text(page(json.loads(COSTS.read_text(encoding="utf-8"))), encoding="utf-8")
