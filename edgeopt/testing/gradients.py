@@ -60,7 +60,7 @@ def check_gradients(
     double, values = load(model, inputs, shapes or {})
     names = _names_to_check(values, wrt)
     for _ in range(order - 1):
-        double, values, names = _gradient_model(double, values, names, seed)
+        double, values, names = _next_order(double, values, names, seed)
     check = _Check(double, values, names, tolerance, seed)
     errors = {name: max(check.error(name) for _ in range(directions)) for name in names}
     worst = max(errors, key=lambda name: errors[name], default=None)
@@ -77,6 +77,8 @@ class _Check:
     """Gradients and a scalar function of one model."""
 
     def __init__(self, model: ir.Model, values: Tensors, names: Sequence[str], tolerance: float, seed: int) -> None:
+        # First of all, so that operators without a rule are named before one without a kernel fails.
+        gradient_model, found = _gradient_model(model, names)
         self._random = np.random.default_rng(seed)
         self._forward = Program(model)
         self._values = values
@@ -89,8 +91,8 @@ class _Check:
         # Rounding of the scalar itself, divided by the step, is no error of a gradient however small.
         total = sum(float(np.abs(self._projection[name] * outputs[name]).sum()) for name in self._projection)
         self._least_scale = 4 * _EPSILON * (total + 1) / _STEP / tolerance
-        gradient_model, more, found = _with_cotangents(model, values, names, self._projection)
-        gradients = Program(gradient_model).run(more)
+        cotangents = {_cotangent(name): r for name, r in self._projection.items()}
+        gradients = Program(gradient_model).run({**values, **cotangents})
         self._gradients = {name: gradients[output] for name, output in found.items()}
 
     def _scalar(self, values: Tensors) -> float:
@@ -117,19 +119,19 @@ def _names_to_check(values: Tensors, wrt: Iterable[str] | None) -> list[str]:
     return names
 
 
-def _with_cotangents(
-    model: ir.Model, values: Tensors, names: Sequence[str], cotangents: Tensors
-) -> tuple[ir.Model, Tensors, dict[str, str]]:
-    """A model of the gradients, which takes the outputs' cotangents too; its inputs' values; its outputs by tensor."""
+def _cotangent(output: str) -> str:
+    return f"cotangent.{output}"
+
+
+def _gradient_model(model: ir.Model, names: Sequence[str]) -> tuple[ir.Model, dict[str, str]]:
+    """A model of the gradients, which takes the outputs' cotangents too; and its outputs' names by tensor."""
     copy = copied(model)
     tracer = Tracer(copy.graph)
-    seeds = {}
-    more = dict(values)
-    for value in copy.graph.outputs:
-        if value.name in cotangents:
-            name = f"cotangent.{value.name}"
-            seeds[value] = tracer.input(name, np.float64, tracer.wrap(value).shape)
-            more[name] = cotangents[value.name]
+    seeds = {
+        value: tracer.input(_cotangent(value.name or ""), np.float64, tracer.wrap(value).shape)
+        for value in copy.graph.outputs
+        if value.dtype == ir.DataType.DOUBLE
+    }
     by_name = {value.name: value for value in copy.graph.inputs}
     gradients = backward(tracer, seeds, [by_name[name] for name in names])
     copy.graph.outputs.clear()
@@ -138,18 +140,18 @@ def _with_cotangents(
         if gradient is not None:
             found[name] = tracer.fresh_name(f"gradient.{name}")
             tracer.output(gradient, found[name])
-    return copy, more, found
+    return copy, found
 
 
-def _gradient_model(
+def _next_order(
     model: ir.Model, values: Tensors, names: Sequence[str], seed: int
 ) -> tuple[ir.Model, Tensors, list[str]]:
     """The gradients as a model of their own, to be differentiated again, also with respect to the cotangents."""
     random = np.random.default_rng(seed)
+    gradients, _ = _gradient_model(model, names)
     outputs = Program(model).run(values)
-    cotangents = {k: random.standard_normal(v.shape) for k, v in outputs.items() if v.dtype == np.float64}
-    gradients, more, _ = _with_cotangents(model, values, names, cotangents)
-    return gradients, more, [*names, *(f"cotangent.{name}" for name in cotangents)]
+    cotangents = {_cotangent(k): random.standard_normal(v.shape) for k, v in outputs.items() if v.dtype == np.float64}
+    return gradients, {**values, **cotangents}, [*names, *cotangents]
 
 
 def _wrong_node(model: ir.Model, values: Tensors, tolerance: float, seed: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime  # type: ignore[import-untyped] # it ships no type hints
+import onnxruntime
 from numpy.typing import NDArray
 
 from edgeopt.errors import SignatureError

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime  # type: ignore[import-untyped] # it ships no type hints
+import onnxruntime
 import pytest
 import torch
 
@@ -76,7 +76,7 @@ def assert_same_as_torch(
     tensors = [torch.tensor(array, requires_grad=True) for array in arrays]
     expected = reference(*tensors)
     cotangent = np.random.default_rng(3).standard_normal(tuple(expected.shape)).astype(np.float32)
-    expected.backward(torch.tensor(cotangent))  # type: ignore[no-untyped-call]
+    expected.backward(torch.tensor(cotangent))
     results = (step or Step(function, [array.shape for array in arrays])).run(arrays, cotangent)
     wanted = [expected.detach(), *(torch.zeros_like(x) if x.grad is None else x.grad for x in tensors)]
     for result, tensor in zip(results, wanted, strict=True):

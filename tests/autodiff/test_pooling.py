@@ -153,7 +153,7 @@ def test_dilated_average(make_step: Callable[..., Any]) -> None:
     tensor = torch.tensor(x, requires_grad=True)
     expected = functional.conv2d(tensor, torch.full((1, 1, 2, 2), 0.25), None, [1, 2], 0, [2, 2])
     cotangent = np.random.default_rng(1).standard_normal(tuple(expected.shape)).astype(np.float32)
-    expected.backward(torch.tensor(cotangent))  # type: ignore[no-untyped-call]
+    expected.backward(torch.tensor(cotangent))
     output, gradient = make_step(lambda x: op.AveragePool(x, **how), [x.shape]).run([x], cotangent)
     assert tensor.grad is not None
     np.testing.assert_allclose(output, expected.detach().numpy(), rtol=1e-5, atol=1e-6)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime  # type: ignore[import-untyped] # it ships no type hints
+import onnxruntime
 import pytest
 
 from edgeopt.autodiff import backward

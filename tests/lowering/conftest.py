@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime  # type: ignore[import-untyped] # it ships no type hints
+import onnxruntime
 import pytest
 from onnx.reference import ReferenceEvaluator
 
