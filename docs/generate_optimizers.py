@@ -139,6 +139,7 @@ DECAY = """decay="gradient"    g ← g + weight_decay·θ, and all that follows 
 decay="before"      θ ← θ·(1 - lr·weight_decay), then the step
 decay="after"       the step, then θ ← θ·(1 - lr·weight_decay)
 decay="proximal"    the step, then θ ← θ/(1 + lr·weight_decay)
+decay="cautious"    θ ← θ·(1 - lr·weight_decay) with the step, but only where the step shrinks θ too
 cautious            no step where it disagrees in sign with g, and a larger one elsewhere
 maximize            g is negated first"""
 

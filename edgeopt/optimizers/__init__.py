@@ -8,10 +8,11 @@ from edgeopt.optimizers.adam import Adam, AdamW
 from edgeopt.optimizers.adam_mini import AdamMini
 from edgeopt.optimizers.adamax import Adamax
 from edgeopt.optimizers.adan import Adan
+from edgeopt.optimizers.adanorm import AdaNorm
 from edgeopt.optimizers.ademamix import AdEMAMix, SimplifiedAdEMAMix
 from edgeopt.optimizers.adopt import ADOPT
 from edgeopt.optimizers.asgd import ASGD
-from edgeopt.optimizers.base import Arrays, Optimizer, Updated, static
+from edgeopt.optimizers.base import Arrays, Optimizer, Rule, Updated, static
 from edgeopt.optimizers.bounds import AdaBound, AdaMod, AMSBound
 from edgeopt.optimizers.descent import Descent
 from edgeopt.optimizers.diffgrad import DiffGrad
@@ -21,12 +22,15 @@ from edgeopt.optimizers.grams import Grams
 from edgeopt.optimizers.lamb import LAMB
 from edgeopt.optimizers.laprop import LaProp
 from edgeopt.optimizers.lars import LARS
+from edgeopt.optimizers.lookahead import Lookahead, Ranger
 from edgeopt.optimizers.madgrad import MADGRAD
 from edgeopt.optimizers.mars import MARS
 from edgeopt.optimizers.momentum import AggMo
 from edgeopt.optimizers.muon import Muon
 from edgeopt.optimizers.nadam import NAdam
 from edgeopt.optimizers.novograd import NovoGrad
+from edgeopt.optimizers.padam import PAdam
+from edgeopt.optimizers.projection import SGDP, AdamP
 from edgeopt.optimizers.quasi_hyperbolic import QHM, QHAdam
 from edgeopt.optimizers.radam import RAdam
 from edgeopt.optimizers.registry import OPTIMIZERS
@@ -48,17 +52,20 @@ __all__ = [
     "OPTIMIZERS",
     "QHM",
     "SGD",
+    "SGDP",
     "SGDW",
     "AMSBound",
     "AdEMAMix",
     "AdaBelief",
     "AdaBound",
     "AdaMod",
+    "AdaNorm",
     "Adadelta",
     "Adafactor",
     "Adagrad",
     "Adam",
     "AdamMini",
+    "AdamP",
     "AdamW",
     "Adamax",
     "Adan",
@@ -70,14 +77,18 @@ __all__ = [
     "Grams",
     "LaProp",
     "Lion",
+    "Lookahead",
     "Muon",
     "NAdam",
     "NovoGrad",
     "Optimizer",
+    "PAdam",
     "QHAdam",
     "RAdam",
     "RMSprop",
+    "Ranger",
     "Rprop",
+    "Rule",
     "SignSGD",
     "SimplifiedAdEMAMix",
     "StableAdamW",

@@ -8,16 +8,16 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import require
-from edgeopt.optimizers.base import Arrays, Optimizer, Updated
+from edgeopt.optimizers.base import Arrays, Rule, Updated
 
 __all__ = ["Decay", "Descent"]
 
 #: Where weight decay acts.
-Decay: TypeAlias = Literal["gradient", "before", "after", "proximal"]
+Decay: TypeAlias = Literal["gradient", "before", "after", "proximal", "cautious"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Descent(Optimizer):
+class Descent(Rule):
     """A rule of the form θ ← θ - Δ, with weight decay, and the choice to climb or to be cautious.
 
     With λ = `weight_decay`, the places of the decay that `decay` names are::
@@ -26,6 +26,7 @@ class Descent(Optimizer):
         before      θ ← θ·(1 - lr·λ), then the step: decoupled, as in AdamW
         after       the step, then θ ← θ·(1 - lr·λ)
         proximal    the step, then θ ← θ/(1 + lr·λ)
+        cautious    θ ← θ·(1 - lr·λ) where Δ·θ ≥ 0, with the step: only where both shrink it (arXiv:2510.12402)
 
     Each rule has the default of its reference. A weight decay of exactly 0.0 is left out of the graph.
 
@@ -70,6 +71,11 @@ class Descent(Optimizer):
             # Signs, not magnitudes: a product of two tiny numbers would underflow to a disagreement.
             agreement = xp.astype(delta * xp.sign(grad) > 0, param.dtype)
             delta = delta * agreement / xp.maximum(xp.mean(agreement), xp.asarray(1e-3, dtype=param.dtype))
+        if place == "cautious":
+            # By sign again, so that no product underflows.
+            agrees = xp.sign(delta) * param >= 0
+            shrink = cast_like(xp, hyper["lr"] * hyper["weight_decay"], param)
+            delta = delta + xp.where(agrees, shrink * param, xp.zeros_like(param))
         param = param - delta
         if place == "after":
             param = cast_like(xp, 1.0 - hyper["lr"] * hyper["weight_decay"], param) * param

@@ -10,7 +10,7 @@ import numpy as np
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import positive
 from edgeopt.optimizers.averages import ema
-from edgeopt.optimizers.base import Arrays, Optimizer, Updated
+from edgeopt.optimizers.base import Arrays, Rule, Updated
 from edgeopt.optimizers.descent import Decay, Descent
 from edgeopt.optimizers.norms import count, finite_square, norm
 from edgeopt.schedules import Schedule
@@ -40,7 +40,7 @@ def _clipped(xp: Namespace, update: Array, threshold: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Adafactor(Optimizer):
+class Adafactor(Rule):
     """Adafactor (Shazeer and Stern, ICML 2018, arXiv:1804.04235).
 
     With w = t^-beta2_decay, and R and C the running means of g² over rows and columns of the last two dimensions::

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgeopt.array_types import Array, Namespace, cast_like
-from edgeopt.optimizers.base import Arrays, Optimizer, Updated
+from edgeopt.optimizers.base import Arrays, Rule, Updated
 from edgeopt.optimizers.norms import norm, trust_ratio
 from edgeopt.schedules import Schedule
 
@@ -13,7 +13,7 @@ __all__ = ["Fromage"]
 
 
 @dataclass(frozen=True)
-class Fromage(Optimizer):
+class Fromage(Rule):
     """Fromage (Bernstein et al., NeurIPS 2020, arXiv:2002.03432).
 
     ::

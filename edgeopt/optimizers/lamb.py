@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.optimizers.averages import bias_correction, ema
-from edgeopt.optimizers.base import Arrays, Optimizer, Updated
+from edgeopt.optimizers.base import Arrays, Rule, Updated
 from edgeopt.optimizers.norms import norm, trust_ratio
 
 __all__ = ["LAMB"]
 
 
 @dataclass(frozen=True)
-class LAMB(Optimizer):
+class LAMB(Rule):
     """LAMB (You et al., ICLR 2020, arXiv:1904.00962).
 
     With m and v the moments of Adam::

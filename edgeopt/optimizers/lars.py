@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import require
-from edgeopt.optimizers.base import Arrays, Optimizer, Updated
+from edgeopt.optimizers.base import Arrays, Rule, Updated
 from edgeopt.optimizers.norms import norm, trust_ratio
 from edgeopt.schedules import Schedule
 
@@ -15,7 +15,7 @@ __all__ = ["LARS"]
 
 
 @dataclass(frozen=True)
-class LARS(Optimizer):
+class LARS(Rule):
     """LARS (You, Gitman and Ginsburg 2017, arXiv:1708.03888).
 
     ::

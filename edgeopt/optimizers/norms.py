@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from edgeopt.array_types import Array, Namespace
 
-__all__ = ["count", "finite_square", "norm", "trust_ratio"]
+__all__ = ["count", "finite_square", "norm", "safe_norm", "trust_ratio"]
 
 
 def norm(xp: Namespace, x: Array) -> Array:
     """The Euclidean norm of all elements, a 0-d array."""
     return xp.sqrt(xp.sum(x * x))
+
+
+def safe_norm(xp: Namespace, x: Array, axes: tuple[int, ...]) -> Array:
+    """The Euclidean norm over some axes, which are kept, for numbers whose squares may overflow or vanish."""
+    peak = xp.max(xp.abs(x), axis=axes, keepdims=True)
+    peak = xp.where(peak > 0, peak, xp.ones_like(peak))
+    scaled = x / peak
+    return peak * xp.sqrt(xp.sum(scaled * scaled, axis=axes, keepdims=True))
 
 
 def count(xp: Namespace, x: Array) -> Array:

@@ -9,14 +9,14 @@ import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.optimizers.averages import ema
-from edgeopt.optimizers.base import Arrays, Optimizer, Updated
+from edgeopt.optimizers.base import Arrays, Rule, Updated
 from edgeopt.optimizers.norms import finite_square
 
 __all__ = ["NovoGrad"]
 
 
 @dataclass(frozen=True)
-class NovoGrad(Optimizer):
+class NovoGrad(Rule):
     """NovoGrad (Ginsburg et al. 2019, arXiv:1905.11286).
 
     ::

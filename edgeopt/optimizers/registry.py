@@ -8,6 +8,7 @@ from edgeopt.optimizers.adam import Adam, AdamW
 from edgeopt.optimizers.adam_mini import AdamMini
 from edgeopt.optimizers.adamax import Adamax
 from edgeopt.optimizers.adan import Adan
+from edgeopt.optimizers.adanorm import AdaNorm
 from edgeopt.optimizers.ademamix import AdEMAMix, SimplifiedAdEMAMix
 from edgeopt.optimizers.adopt import ADOPT
 from edgeopt.optimizers.asgd import ASGD
@@ -20,12 +21,15 @@ from edgeopt.optimizers.grams import Grams
 from edgeopt.optimizers.lamb import LAMB
 from edgeopt.optimizers.laprop import LaProp
 from edgeopt.optimizers.lars import LARS
+from edgeopt.optimizers.lookahead import Ranger
 from edgeopt.optimizers.madgrad import MADGRAD
 from edgeopt.optimizers.mars import MARS
 from edgeopt.optimizers.momentum import AggMo
 from edgeopt.optimizers.muon import Muon
 from edgeopt.optimizers.nadam import NAdam
 from edgeopt.optimizers.novograd import NovoGrad
+from edgeopt.optimizers.padam import PAdam
+from edgeopt.optimizers.projection import SGDP, AdamP
 from edgeopt.optimizers.quasi_hyperbolic import QHM, QHAdam
 from edgeopt.optimizers.radam import RAdam
 from edgeopt.optimizers.rmsprop import RMSprop
@@ -47,8 +51,10 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
     "adam_mini": AdamMini,
     "adamax": Adamax,
     "adamod": AdaMod,
+    "adamp": AdamP,
     "adamw": AdamW,
     "adan": Adan,
+    "adanorm": AdaNorm,
     "ademamix": AdEMAMix,
     "adopt": ADOPT,
     "aggmo": AggMo,
@@ -67,12 +73,15 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
     "muon": Muon,
     "nadam": NAdam,
     "novograd": NovoGrad,
+    "padam": PAdam,
     "qhadam": QHAdam,
     "qhm": QHM,
     "radam": RAdam,
+    "ranger": Ranger,
     "rmsprop": RMSprop,
     "rprop": Rprop,
     "sgd": SGD,
+    "sgdp": SGDP,
     "sgdw": SGDW,
     "signsgd": SignSGD,
     "simplified_ademamix": SimplifiedAdEMAMix,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgeopt.array_types import Array, Namespace, cast_like
-from edgeopt.optimizers.base import Arrays, Optimizer, Updated
+from edgeopt.optimizers.base import Arrays, Rule, Updated
 from edgeopt.schedules import Schedule
 
 __all__ = ["Rprop"]
 
 
 @dataclass(frozen=True)
-class Rprop(Optimizer):
+class Rprop(Rule):
     """Resilient backpropagation (Riedmiller and Braun 1993), for gradients of the whole data set.
 
     ::

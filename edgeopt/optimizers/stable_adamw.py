@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.optimizers.averages import bias_correction, ema
-from edgeopt.optimizers.base import Arrays, Optimizer, Updated
+from edgeopt.optimizers.base import Arrays, Rule, Updated
 from edgeopt.optimizers.norms import finite_square
 
 __all__ = ["StableAdamW"]
 
 
 @dataclass(frozen=True)
-class StableAdamW(Optimizer):
+class StableAdamW(Rule):
     """StableAdamW (Wortsman et al., NeurIPS 2023, arXiv:2304.13013): AdamW with the clipping of Adafactor.
 
     With β̂ = (βᵗ - β)/(βᵗ - 1), which needs no correction of the bias::

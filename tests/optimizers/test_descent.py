@@ -15,6 +15,7 @@ PLACES = {
     "before": START * (1 - RATE * DECAY) - RATE * GRAD,
     "after": (START - RATE * GRAD) * (1 - RATE * DECAY),
     "proximal": (START - RATE * GRAD) / (1 + RATE * DECAY),
+    "cautious": START - RATE * GRAD - RATE * DECAY * np.array([2.0, 0.0]),  # the second element grows by its step
 }
 
 
@@ -25,7 +26,7 @@ def test_decay_acts_where_it_is_told(place, expected, train, xp):
 
 
 def test_an_unknown_place_is_refused():
-    with pytest.raises(ConfigurationError, match="decay must be one of gradient, before, after, proximal"):
+    with pytest.raises(ConfigurationError, match="decay must be one of gradient, before, after, proximal, cautious"):
         SGD(decay="decoupled")
 
 
