@@ -1,32 +1,46 @@
-"""Pooling with `ceil_mode` whose last window would begin in the padding behind.
+"""Pooling with `ceil_mode`, which runtimes round in different ways.
 
-Such windows do not count. ONNX Runtime before 1.18 counts them, and fills their outputs with the lowest number or 0.
-With padding that ends where the last window ends there is nothing to round.
+A window that would begin in the padding behind does not count; ONNX Runtime before 1.18 counts it, and fills its output
+with the lowest number or 0. Where padding counts in an average, what a window reads beyond the padding does not; ONNX
+Runtime before 1.18 counts that too. With padding that ends where the last window ends there is nothing to round.
 """
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
 from edgeopt.autodiff.site import Site
-from edgeopt.autodiff.windows import pad, pooling_ends, window_of
+from edgeopt.autodiff.windows import Window, pad, pooling_ends, window_of
 from edgeopt.lowering.registry import lowering
 from edgeopt.tracing import Array
 from edgeopt.tracing.shapes import is_static
 
 
-def _drops_windows(n: Site) -> bool:
+def _declared_window(n: Site) -> Window | None:
+    """The window of a node that rounds, with the node's own padding; None where there is nothing to decide here."""
     if not n.attr("ceil_mode", 0) or not is_static(n.x.shape[2:]):
-        return False
-    window = window_of(n, tuple(n.attr("kernel_shape")))
+        return None
+    return window_of(n, tuple(n.attr("kernel_shape")))
+
+
+def _rounds(n: Site) -> bool:
+    window = _declared_window(n)
     if window is None:
         return False
-    # Windows that count reach to the end of the padding, or beyond it.
-    return any(end < declared for end, declared in zip(pooling_ends(n, window), window.end, strict=True))
+    # Where it is not the last window's, the end of the padding cuts windows off, or is surpassed by the last one.
+    pairs = list(zip(pooling_ends(n, window), window.end, strict=True))
+    counts_beyond = n.attr("count_include_pad", 0) and any(end > declared for end, declared in pairs)
+    return counts_beyond or any(end < declared for end, declared in pairs)
 
 
-@lowering("AveragePool", "MaxPool", when=_drops_windows)
-def pooling_without_late_windows(n: Site) -> tuple[Array, ...]:
+@lowering("AveragePool", "MaxPool", when=_rounds)
+def pooling_without_rounding(n: Site) -> tuple[Array, ...]:
     """The padding behind ends with the last window; where that is inside the input, the input is cut."""
-    window = window_of(n, tuple(n.attr("kernel_shape")))
+    window = _declared_window(n)
     if window is None:
         raise LookupError(f"The padding of {n} is not known.")
     ends = pooling_ends(n, window)
@@ -34,4 +48,18 @@ def pooling_without_late_windows(n: Site) -> tuple[Array, ...]:
     attributes = {name: attribute.value for name, attribute in n.node.attributes.items()}
     attributes.pop("auto_pad", None)
     attributes.update(ceil_mode=0, pads=[*window.begin, *(max(end, 0) for end in ends)])
-    return n.tracer.emit(n.node.op_type, x, outputs=len(n.node.outputs), **attributes)
+    results = n.tracer.emit(n.node.op_type, x, outputs=len(n.node.outputs), **attributes)
+    if not n.attr("count_include_pad", 0):
+        return results
+    return (results[0] * _correction(n, window),)
+
+
+def _correction(n: Site, window: Window) -> NDArray[Any]:
+    """Taps by taps that count, (1, 1, positions…)."""
+    counts = np.ones((1, 1))
+    for axis, (size, positions) in enumerate(zip(n.x.shape[2:], n.y.shape[2:], strict=True)):
+        limit = window.begin[axis] + int(size or 0) + window.end[axis]
+        first = np.arange(int(positions or 0))[:, None] * window.strides[axis]
+        inside = first + np.arange(window.kernel[axis]) * window.dilations[axis] < limit
+        counts = counts[..., None] * inside.sum(1)
+    return np.asarray(math.prod(window.kernel) / counts, n.x.dtype)

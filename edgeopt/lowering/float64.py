@@ -131,6 +131,21 @@ def reduce_l2(n: Site) -> Array:
     return xp.sqrt(op.ReduceSum(n.x * n.x, *n.inputs[1:], **attributes))
 
 
+def _multiplies_transposed(n: Site) -> bool:
+    producers = [value.producer() for value in n.node.inputs if value is not None]
+    return is_double(n) and any(producer is not None and producer.op_type == "Transpose" for producer in producers)
+
+
+@lowering("MatMul", when=_multiplies_transposed)
+def matmul_of_transposed(n: Site) -> Array:
+    """1.17 fuses the transposition into a product for which it then has no kernel; a Sum of one between them does not.
+
+    Other neutral operators would be optimized away.
+    """
+    operands = [op.Sum(x) if x.value.producer() is not None else x for x in (n.input(0), n.input(1))]
+    return op.MatMul(*operands)
+
+
 @double("LayerNormalization")
 def layer_normalization(n: Site) -> tuple[Array, Array, Array]:
     """The definition of the ONNX operator; mean and inverse deviation are its further outputs."""

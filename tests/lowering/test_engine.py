@@ -53,19 +53,37 @@ def test_a_graph_needs_no_tracer() -> None:
     assert tracer.graph.outputs[0].name == "y"
 
 
+@pytest.mark.parametrize(
+    ("operator", "expected"),
+    [
+        *((name, X) for name in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceLogSumExp", "ReduceProd")),
+        ("ReduceSumSquare", X * X),
+        ("ReduceL1", np.abs(X)),
+        ("ReduceL2", np.abs(X)),
+    ],
+)
+def test_reductions_over_nothing(operator: str, expected: Any, lowered: Callable[..., Any]) -> None:
+    model = lowered(lambda arrays: {"y": getattr(op, operator)(arrays["x"], noop_with_empty_axes=1)}, {"x": X})
+    assert operator not in model.operators
+    np.testing.assert_allclose(model.run()["y"], expected)
+
+
+@pytest.mark.parametrize("include", [False, True])
 @pytest.mark.parametrize("operator", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize(
     ("size", "kernel", "stride", "padding"), [(8, 2, 3, 1), (7, 2, 3, 1), (9, 3, 4, 1), (8, 3, 2, 1), (4, 2, 5, 1)]
 )
-def test_pooling_drops_windows_that_begin_in_the_padding(
-    operator: str, size: int, kernel: int, stride: int, padding: int, lowered: Callable[..., Any]
+def test_pooling_rounds_as_torch_does(
+    operator: str, include: bool, size: int, kernel: int, stride: int, padding: int, lowered: Callable[..., Any]
 ) -> None:
     x = np.random.default_rng(0).standard_normal((2, 3, size)).astype(np.float32)
     how = {"kernel_shape": [kernel], "strides": [stride], "pads": [padding] * 2, "ceil_mode": 1}
+    if operator == "AveragePool":
+        how["count_include_pad"] = int(include)
     model = lowered(lambda arrays: {"y": getattr(op, operator)(arrays["x"], **how)}, {"x": x})
     tensor = torch.tensor(x)
     if operator == "MaxPool":
         expected = torch.nn.functional.max_pool1d(tensor, kernel, stride, padding, 1, True)
     else:
-        expected = torch.nn.functional.avg_pool1d(tensor, kernel, stride, padding, True, False)
+        expected = torch.nn.functional.avg_pool1d(tensor, kernel, stride, padding, True, include)
     np.testing.assert_allclose(model.run()["y"], expected.numpy(), rtol=1e-6)
