@@ -27,6 +27,7 @@ BIN := .venv/bin
 RUN := $(BIN)/python
 UV := $(BIN)/uv --quiet
 BUNDLES := build/bundles
+TORCH := $(shell sed -n 's/.*"\(torch>=[0-9.]*\)".*/\1/p' pyproject.toml)
 # Directories too, so that a removed file counts as a change.
 SOURCES := pyproject.toml README.md $(shell find edgeopt exporters runtime/python -name __pycache__ -prune -o -print)
 
@@ -90,7 +91,7 @@ dist/stamp: .venv/stamp $(SOURCES)
 	@touch $@
 
 # Installs torch into the environment $(1), with the options $(2), from the index that was named, if one was.
-torch = $(if $(EDGEOPT_TORCH_INDEX),$(UV) pip install --python $(1) $(2) --index $(EDGEOPT_TORCH_INDEX) 'torch>=2.6')
+torch = $(if $(EDGEOPT_TORCH_INDEX),$(UV) pip install --python $(1) $(2) --index $(EDGEOPT_TORCH_INDEX) '$(TORCH)')
 # Installs the wheel with the extras $(2) into the environment $(1).
 wheel = $(UV) pip install --python $(1) --reinstall-package edgeopt "$$(echo dist/*.whl)$(2)"
 

@@ -38,7 +38,7 @@ class Case:
 def bundles(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     given = request.config.getoption("--bundles")
     if given:
-        return Path(given)
+        return Path(given).resolve()
     folder = tmp_path_factory.mktemp("bundles")
     make: Callable[[Path], None] = runpy.run_path(str(Path(__file__).parent / "make_bundles.py"))["main"]
     make(folder)

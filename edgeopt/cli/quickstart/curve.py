@@ -35,7 +35,7 @@ def draw_curve(path: Path, losses: Sequence[float], held_out_accuracy: Sequence[
     left = figure.add_subplot()
     left.plot(steps, losses, color="tab:blue", alpha=0.25, linewidth=0.8, label="training loss")
     left.plot(steps[window - 1 :], smooth, color="tab:blue", linewidth=1.8, label=f"mean of {window} steps")
-    left.set_yscale("log")
+    left.set_ylim(bottom=0.0)
     left.set_xlabel("step")
     left.set_ylabel("cross entropy")
     left.grid(alpha=0.3)
