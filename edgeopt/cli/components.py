@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import TypeVar
@@ -13,6 +14,9 @@ __all__ = ["build"]
 
 T = TypeVar("T")
 
+# A comma that no bracket follows before the next opens one: `a=[1,2],b=3` has one.
+OUTER_COMMA = re.compile(r",(?![^\[]*\])")
+
 
 def build(kind: str, registry: Mapping[str, type[T]], text: str, **given: object) -> T:
     """Make the member of a registry that `text` describes.
@@ -20,7 +24,8 @@ def build(kind: str, registry: Mapping[str, type[T]], text: str, **given: object
     Args:
         kind: What it is, for messages: `optimizer`.
         registry: Classes by name.
-        text: A name, or a name, a colon and settings: `NAME:key=value,key=value`.
+        text: A name, or a name, a colon and settings: `NAME:key=value,key=value`, a value being
+            a number, true, false, a list in brackets, or a word.
         given: More settings, decided elsewhere.
 
     Raises:
@@ -31,7 +36,7 @@ def build(kind: str, registry: Mapping[str, type[T]], text: str, **given: object
     if name not in registry:
         raise typer.BadParameter(f"there is no {kind} {name!r}; choose from {', '.join(sorted(registry))}")
     cls = registry[name]
-    settings = {**dict(_setting(part, text) for part in listing.split(",") if part), **given}
+    settings = {**dict(_setting(part, text) for part in OUTER_COMMA.split(listing) if part), **given}
     known = {field.name: field for field in fields(cls) if field.init} if is_dataclass(cls) else {}
     unknown = [key for key in settings if key not in known]
     if unknown:
@@ -52,6 +57,7 @@ def _setting(part: str, text: str) -> tuple[str, object]:
     if not equals:
         raise typer.BadParameter(f"{text!r}: settings look like key=value, got {part!r}")
     try:
-        return key.strip(), json.loads(value)
+        parsed = json.loads(value)
     except json.JSONDecodeError:
         return key.strip(), value
+    return key.strip(), tuple(parsed) if isinstance(parsed, list) else parsed

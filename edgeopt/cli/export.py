@@ -23,7 +23,8 @@ from edgeopt.transforms import TRANSFORMS
 
 __all__ = ["export"]
 
-SETTINGS = "; with settings as in NAME:key=value,key=value"
+# What --loss, --optimizer and the like take.
+COMPONENT = "NAME:KEY=VALUE"
 
 
 def export(
@@ -36,16 +37,22 @@ def export(
         ),
     ],
     output: Annotated[Path, typer.Option("--out", help="The bundle to write.")],
-    loss: Annotated[str, typer.Option(help=f"{', '.join(sorted(LOSSES))}{SETTINGS}.")],
-    optimizer: Annotated[str, typer.Option(help=f"{', '.join(sorted(OPTIMIZERS))}{SETTINGS}.")] = "adamw",
+    loss: Annotated[str, typer.Option(metavar=COMPONENT, help=f"{', '.join(sorted(LOSSES))}.")],
+    optimizer: Annotated[
+        str,
+        typer.Option(metavar=COMPONENT, help="sgd:momentum=0.9,nesterov=true and the like. A wrong name lists all."),
+    ] = "adamw",
     lr: Annotated[float, typer.Option(help="The learning rate, or the schedule's peak.")] = 1e-3,
-    schedule: Annotated[str, typer.Option(help=f"{', '.join(sorted(SCHEDULES))}{SETTINGS}.")] = "constant",
+    schedule: Annotated[
+        str,
+        typer.Option(metavar=COMPONENT, help="warmup_cosine:warmup=9,total=99 and the like. A wrong name lists all."),
+    ] = "constant",
     transform: Annotated[
         list[str] | None,
-        typer.Option(help=f"{', '.join(sorted(TRANSFORMS))}{SETTINGS}. Repeat for several, in order."),
+        typer.Option(metavar=COMPONENT, help=f"{', '.join(sorted(TRANSFORMS))}. Repeat for several, in order."),
     ] = None,
     metric: Annotated[
-        list[str] | None, typer.Option(help=f"{', '.join(sorted(METRICS))}{SETTINGS}. Repeat for several.")
+        list[str] | None, typer.Option(metavar=COMPONENT, help=f"{', '.join(sorted(METRICS))}. Repeat for several.")
     ] = None,
     trainable: Annotated[
         list[str] | None,

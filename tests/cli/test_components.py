@@ -7,7 +7,7 @@ from edgeopt.cli.components import build
 from edgeopt.errors import ConfigurationError
 from edgeopt.losses import LOSSES
 from edgeopt.optimizers import OPTIMIZERS, SGD, AdamW
-from edgeopt.schedules import SCHEDULES, WarmupCosine
+from edgeopt.schedules import SCHEDULES, MultiStep, WarmupCosine
 
 
 def test_a_name_alone_takes_the_defaults() -> None:
@@ -19,6 +19,16 @@ def test_settings_follow_the_name() -> None:
     assert made == SGD(lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-4)
     schedule = build("schedule", SCHEDULES, "warmup_cosine:warmup=10,total=100", lr=0.5)
     assert schedule == WarmupCosine(0.5, warmup=10, total=100)
+
+
+def test_lists_stand_in_brackets() -> None:
+    made = build("schedule", SCHEDULES, "multi_step:milestones=[30,60],gamma=0.5", lr=0.1)
+    assert made == MultiStep(0.1, milestones=(30, 60), gamma=0.5)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimizer_needs_a_rate_at_most(name: str) -> None:
+    assert isinstance(build("optimizer", OPTIMIZERS, name, lr=0.1), OPTIMIZERS[name])
 
 
 def test_words_stay_words() -> None:

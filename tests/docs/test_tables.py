@@ -13,7 +13,6 @@ from edgeopt.cli import errors as command_errors
 from edgeopt.errors import EdgeoptError
 from edgeopt.losses import LOSSES
 from edgeopt.metrics import METRICS
-from edgeopt.optimizers import OPTIMIZERS
 from edgeopt.schedules import SCHEDULES
 from edgeopt.transforms import TRANSFORMS
 
@@ -21,7 +20,6 @@ DOCS = Path(__file__).parents[2] / "docs"
 REGISTRIES: dict[str, Mapping[str, type[object]]] = {
     "Losses": LOSSES,
     "Metrics": METRICS,
-    "Optimizers": OPTIMIZERS,
     "Schedules": SCHEDULES,
     "Transforms": TRANSFORMS,
 }
