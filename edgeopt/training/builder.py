@@ -89,11 +89,6 @@ class GraphBuilder:
         self._output(value, GraphOutput(name, "output"))
 
     def _output(self, value: Array, port: GraphOutput) -> None:
-        # An intermediate of the forward graph may have taken this name already.
-        for node in self.graph:
-            for other in node.outputs:
-                if other.name == port.name and other is not value.value:
-                    other.name = self.tracer.fresh_name(f"{port.name}.inner")
         self.tracer.output(value, port.name)
         self._outputs.append(port)
 

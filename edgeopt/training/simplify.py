@@ -19,7 +19,8 @@ def simplify(model: ir.Model) -> None:
     common_passes.InlinePass()(model)
     common_passes.ClearMetadataAndDocStringPass()(model)
     for _ in range(2):
-        common_passes.ShapeInferencePass()(model)
+        # Not strict: what cannot be inferred stays as the exporter wrote it.
+        common_passes.ShapeInferencePass(strict_mode=False)(model)
         fold_constants(model, onnx_shape_inference=True)
         make_reshapes_static(model.graph)
     common_passes.IdentityEliminationPass()(model)
@@ -34,3 +35,13 @@ def clean_up(model: ir.Model) -> None:
     common_passes.TopologicalSortPass()(model)
     common_passes.ClearMetadataAndDocStringPass()(model)
     common_passes.RemoveUnusedOpsetsPass()(model)
+    _forget_types(model)
+
+
+def _forget_types(model: ir.Model) -> None:
+    """Types of intermediate tensors are a quarter of a file, and every runtime infers them anyway."""
+    for graph in (model.graph, *(function.graph for function in model.functions.values())):
+        for node in graph:
+            for value in node.outputs:
+                if not value.is_graph_output():
+                    value.type, value.shape = None, None
