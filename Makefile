@@ -71,7 +71,7 @@ format: .venv/dev.stamp
 build: dist/stamp
 
 benchmark: .venv/benchmark.stamp
-	$(RUN) benchmarks/step.py
+	$(RUN) benchmarks/training_step.py
 
 clean:
 	rm -rf .venv .venv-base .venv-oldest dist build quickstart
