@@ -94,6 +94,13 @@ def thresholded_relu(n: Site) -> Array:
     return n.x * xp.astype(n.x > n.number("alpha", 1.0), n.x.dtype)
 
 
+@double("Shrink")
+def shrink(n: Site) -> Array:
+    """ONNX Runtime has a kernel, which computes in float32."""
+    outside = xp.astype(xp.abs(n.x) > n.number("lambd", 0.5), n.x.dtype)
+    return (n.x - xp.sign(n.x) * n.number("bias", 0.0)) * outside
+
+
 @double("HardSigmoid")
 def hard_sigmoid(n: Site) -> Array:
     """A line, cut at 0 and 1."""
@@ -110,6 +117,92 @@ def hard_swish(n: Site) -> Array:
 def softsign(n: Site) -> Array:
     """x / (1 + |x|)."""
     return n.x / (1.0 + xp.abs(n.x))
+
+
+@double("Tan")
+def tan(n: Site) -> Array:
+    """sin / cos."""
+    return xp.sin(n.x) / xp.cos(n.x)
+
+
+@double("Sinh")
+def sinh(n: Site) -> Array:
+    """Half the difference of exponentials."""
+    return (xp.exp(n.x) - xp.exp(-n.x)) * 0.5
+
+
+@double("Cosh")
+def cosh(n: Site) -> Array:
+    """Half the sum of exponentials."""
+    return (xp.exp(n.x) + xp.exp(-n.x)) * 0.5
+
+
+@double("Asinh")
+def asinh(n: Site) -> Array:
+    """log(|x| + √(x² + 1)) with the sign of x; log1p keeps small numbers accurate."""
+    size = xp.abs(n.x)
+    square = size * size
+    return xp.sign(n.x) * xp.log1p(size + square / (1.0 + xp.sqrt(square + 1.0)))
+
+
+@double("Acosh")
+def acosh(n: Site) -> Array:
+    """log(x + √(x² - 1))."""
+    return xp.log(n.x + xp.sqrt(n.x * n.x - 1.0))
+
+
+@double("Atanh")
+def atanh(n: Site) -> Array:
+    """Half of log((1 + x) / (1 - x))."""
+    return xp.log1p(2.0 * n.x / (1.0 - n.x)) * 0.5
+
+
+_ATAN_NODES, _ATAN_WEIGHTS = np.polynomial.legendre.leggauss(12)
+
+
+def _atan(x: Array) -> Array:
+    """8 atan(y), the argument halved thrice, with atan y = y ∫₀¹ 1 / (1 + y²t²) dt by Gauss and Legendre."""
+    for _ in range(3):
+        x = x / (1.0 + xp.sqrt(1.0 + x * x))
+    scaled = op.Unsqueeze(x, [-1]) * ((_ATAN_NODES + 1) / 2)
+    return x * xp.matmul(1.0 / (1.0 + scaled * scaled), 4.0 * _ATAN_WEIGHTS)
+
+
+@double("Atan")
+def atan(n: Site) -> Array:
+    """The arc tangent."""
+    return _atan(n.x)
+
+
+@double("Asin")
+def asin(n: Site) -> Array:
+    """asin x = 2 atan(x / (1 + √(1 - x²)))."""
+    return 2.0 * _atan(n.x / (1.0 + xp.sqrt(1.0 - n.x * n.x)))
+
+
+@double("Acos")
+def acos(n: Site) -> Array:
+    """π/2 - asin x."""
+    return math.pi / 2 - 2.0 * _atan(n.x / (1.0 + xp.sqrt(1.0 - n.x * n.x)))
+
+
+@double("ReduceProd")
+def reduce_prod(n: Site) -> Array:
+    """By logarithms of the sizes; the signs' product is the parity of the negative ones. 1.32 has a kernel."""
+    attributes = {name: attribute.value for name, attribute in n.node.attributes.items()}
+    axes = n.inputs[1:]
+    negative = xp.astype(n.x < 0.0, n.x.dtype)
+    odd = op.Mod(op.ReduceSum(negative, *axes, **attributes), 2.0, fmod=1)
+    return xp.exp(op.ReduceSum(xp.log(xp.abs(n.x)), *axes, **attributes)) * (1.0 - 2.0 * odd)
+
+
+@double("MeanVarianceNormalization")
+def mean_variance_normalization(n: Site) -> Array:
+    """The operator's function body."""
+    axes = list(n.attr("axes", (0, 2, 3)))
+    mean = op.ReduceMean(n.x, axes, keepdims=1)
+    square = op.ReduceMean(n.x * n.x, axes, keepdims=1)
+    return (n.x - mean) / (xp.sqrt(square - mean * mean) + 1e-9)
 
 
 @double("Cos")

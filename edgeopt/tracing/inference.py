@@ -21,6 +21,8 @@ from edgeopt.tracing import shapes
 __all__ = ["infer"]
 
 _SAME_TYPE = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Mod", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor"})
+# onnx knows the body of this one, and no shape.
+_SAME_TYPE |= {"MeanVarianceNormalization"}
 _TO_BOOL = frozenset({"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
 _POOLING = frozenset({"AveragePool", "LpPool", "MaxPool"})
 # Larger constants never hold a shape, and copying them into a proto for each node would be slow.

@@ -11,7 +11,7 @@ from edgeopt.autodiff import backward
 from edgeopt.autodiff.registry import RULES
 from edgeopt.autodiff.rules import indexing
 from edgeopt.errors import UnsupportedOperatorError
-from edgeopt.tracing import Tracer, new_graph, op
+from edgeopt.tracing import Array, Tracer, new_graph, op
 
 X = [(4, 2, 3)]
 
@@ -35,6 +35,10 @@ PLACES = np.asarray([[0, 1], [3, 0]], np.int64)
 
 def scattered(x: torch.Tensor, updates: torch.Tensor, accumulate: bool) -> torch.Tensor:
     return x.index_put((torch.tensor(PLACES[:, 0]), torch.tensor(PLACES[:, 1])), updates, accumulate)
+
+
+def top_k(x: Array, count: int, **how: int) -> Array:
+    return x.tracer.emit("TopK", x, [count], outputs=2, **how)[0]
 
 
 COLUMNS = np.asarray([[0, 2], [1, 0]], np.int64)
@@ -67,6 +71,8 @@ ROWS: list[tuple[Any, ...]] = [
         X,
         lambda x: op.GatherND(x, POINTS),
     ),
+    ("TopK", lambda x: torch.topk(x, 2, 1).values, [(3, 5)], lambda x: top_k(x, 2, axis=1)),
+    ("TopK", lambda x: torch.topk(x, 3, 0, largest=False).values, [(4, 2)], lambda x: top_k(x, 3, axis=0, largest=0)),
     ("ScatterND", lambda x, u: scattered(x, u, False), [*X, (2, 3)], lambda x, u: op.ScatterND(x, PLACES, u)),
     (
         "ScatterND",

@@ -65,6 +65,31 @@ ROWS: list[tuple[Any, ...]] = [
     ("LayerNormalization", layer_norm(1), [(2, 3, 4), (3, 4), (3, 4)], {"epsilon": 1e-3, "axis": 1}),
     ("LayerNormalization", layer_norm(-1), [(2, 3, 8), (8,)], {"epsilon": 1e-3}),
     ("LayerNormalization", layer_norm(-1), [(3, 8), (8,), (8,)], {"epsilon": 1e-3}),
+    *(
+        (
+            "InstanceNormalization",
+            lambda x, w, b: functional.instance_norm(x, weight=w, bias=b, eps=1e-3),
+            [shape, (3,), (3,)],
+            {"epsilon": 1e-3},
+        )
+        for shape in [(2, 3, 5), (2, 3, 4, 5), (2, 3, 2, 2, 3)]
+    ),
+    (
+        "MeanVarianceNormalization",
+        lambda x: (x - x.mean((0, 2, 3), True)) / x.std((0, 2, 3), correction=0, keepdim=True),
+        [(2, 3, 4, 5)],
+        {"axes": [0, 2, 3]},
+    ),
+    *(
+        (
+            "LpNormalization",
+            lambda x, a=axis, p=order: functional.normalize(x, float(p), a),
+            [(3, 4, 2)],
+            {"axis": axis, "p": order},
+        )
+        for axis in (-1, 1)
+        for order in (1, 2)
+    ),
 ]
 
 

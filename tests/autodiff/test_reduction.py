@@ -30,6 +30,7 @@ REDUCTIONS: list[tuple[str, Callable[..., Any]]] = [
     ("ReduceSumSquare", lambda x, d, k: (x * x).sum(d, k)),
     ("ReduceL2", lambda x, d, k: torch.linalg.vector_norm(x, 2, d, k)),
     ("ReduceLogSumExp", lambda x, d, k: torch.logsumexp(x, d, k)),
+    ("ReduceL1", lambda x, d, k: torch.linalg.vector_norm(x, 1, d, k)),
     ("ReduceMax", lambda x, d, k: torch.amax(x, d, k)),
     ("ReduceMin", lambda x, d, k: torch.amin(x, d, k)),
 ]
@@ -39,6 +40,26 @@ ROWS: list[tuple[Any, ...]] = [
         (operator, expected(function, axes, position % 2), X, over(operator, axes, position % 2))
         for operator, function in REDUCTIONS
         for position, axes in enumerate(AXES)
+    ),
+    *(
+        (
+            "ReduceLogSum",
+            lambda x, a=axes: torch.log((x * x + 0.1).sum(a, True)),
+            X,
+            lambda x, a=axes: op.ReduceLogSum(x * x + 0.1, a),
+        )
+        for axes in ([1], [0, 2])
+    ),
+    *(("ReduceProd", lambda x, a=axis: torch.prod(x, a, True), X, over("ReduceProd", [axis], 1)) for axis in (0, 1, 2)),
+    ("ReduceProd", torch.prod, [(2, 3)], over("ReduceProd", None, 0)),
+    ("CumSum", lambda x: torch.cumsum(x, 1), X, lambda x: op.CumSum(x, np.int64(1))),
+    ("CumSum", lambda x: x.flip(-1).cumsum(-1).flip(-1), X, lambda x: op.CumSum(x, np.int64(-1), reverse=1)),
+    ("CumSum", lambda x: x.cumsum(0) - x, X, lambda x: op.CumSum(x, np.int64(0), exclusive=1)),
+    (
+        "CumSum",
+        lambda x: x.flip(0).cumsum(0).flip(0) - x,
+        X,
+        lambda x: op.CumSum(x, np.int64(0), exclusive=1, reverse=1),
     ),
     ("ReduceSum", lambda x: 1.0 * x, X, {"noop_with_empty_axes": 1}),
     ("ReduceMean", lambda x: 1.0 * x, X, {"noop_with_empty_axes": 1}),
@@ -75,6 +96,15 @@ def test_the_norm_of_zeros_has_gradient_zero_as_in_torch(make_step: Callable[...
     x = np.asarray([[3.0, 4.0], [0.0, 0.0]], np.float32)
     step = make_step(lambda x: op.ReduceL2(x, [1], keepdims=0), [(2, 2)])
     np.testing.assert_allclose(step.run([x], np.ones(2, np.float32))[1], [[0.6, 0.8], [0.0, 0.0]], rtol=1e-6)
+
+
+def test_a_product_with_zeros(make_step: Callable[..., Any]) -> None:
+    x = np.asarray([[1.0, 2.0, 3.0], [0.0, 2.0, 3.0], [0.0, 0.0, 3.0]], np.float32)
+    tensor = torch.tensor(x, requires_grad=True)
+    torch.prod(tensor, 1).sum().backward()
+    assert tensor.grad is not None
+    step = make_step(over("ReduceProd", [1], 0), [(3, 3)])
+    np.testing.assert_allclose(step.run([x], np.ones(3, np.float32))[1], tensor.grad.numpy())
 
 
 @pytest.mark.parametrize(("operator", "function"), [("ReduceMax", torch.amax), ("ReduceMin", torch.amin)])

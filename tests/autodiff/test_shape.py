@@ -113,6 +113,26 @@ ROWS: list[tuple[Any, ...]] = [
         for k in (-3, 0, 2)
     ),
     ("Trilu", torch.triu, [(3, 4)], {}),
+    (
+        "DepthToSpace",
+        lambda x: torch.nn.functional.pixel_shuffle(x, 2),
+        [(2, 8, 3, 2)],
+        {"blocksize": 2, "mode": "CRD"},
+    ),
+    (
+        "DepthToSpace",
+        lambda x: torch.nn.functional.pixel_shuffle(x.reshape(2, 4, 2, 3, 2).transpose(1, 2).reshape(2, 8, 3, 2), 2),
+        [(2, 8, 3, 2)],
+        {"blocksize": 2},
+    ),
+    (
+        "SpaceToDepth",
+        lambda x: (
+            torch.nn.functional.pixel_unshuffle(x, 2).reshape(2, 3, 4, 2, 3).transpose(1, 2).reshape(2, 12, 2, 3)
+        ),
+        [(2, 3, 4, 6)],
+        {"blocksize": 2},
+    ),
 ]  # fmt: skip
 
 
@@ -156,6 +176,15 @@ NAMED: list[tuple[tuple[Any, ...], list[tuple[int | str, ...]]]] = [
         [("batch", "sequence")],
     ),
     (("Tile", lambda x: x.repeat(1, 2), [(2, 3)], lambda x: op.Tile(x, [1, 2])), [("batch", "sequence")]),
+    (
+        (
+            "DepthToSpace",
+            lambda x: torch.nn.functional.pixel_shuffle(x, 2),
+            [(2, 8, 3, 2)],
+            {"blocksize": 2, "mode": "CRD"},
+        ),
+        [("batch", 8, "height", "width")],
+    ),
     (("Trilu", torch.tril, [(2, 3, 3)], {"upper": 0}), [("batch", "sequence", "sequence")]),
     (
         ("Expand", lambda x, y: x.expand_as(y) * y, [(2, 1), (2, 3)], lambda x, y: op.Expand(x, op.Shape(y)) * y),

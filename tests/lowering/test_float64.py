@@ -27,10 +27,14 @@ UNARY: list[tuple[str, Callable[[Any], Any], dict[str, Any]]] = [
     ("Selu", lambda x: functional.selu(torch.tensor(x)).numpy(), {}),
     ("LeakyRelu", lambda x: np.where(x > 0, x, 0.25 * x), {"alpha": 0.25}),
     ("ThresholdedRelu", lambda x: np.where(x > 0.5, x, 0), {"alpha": 0.5}),
+    ("Shrink", lambda x: np.where(np.abs(x) > 0.75, x - np.sign(x) * 0.25, 0), {"lambd": 0.75, "bias": 0.25}),
     ("HardSigmoid", lambda x: np.clip(0.2 * x + 0.5, 0, 1), {}),
     ("HardSwish", lambda x: x * np.clip(x / 6 + 0.5, 0, 1), {}),
     ("Softsign", lambda x: x / (1 + np.abs(x)), {}),
     ("Cos", np.cos, {}),
+    ("Tan", np.tan, {}),
+    ("Atan", np.arctan, {}),
+    ("Asinh", np.arcsinh, {}),
 ]
 
 
@@ -41,8 +45,25 @@ def test_elementwise(
     # ONNX attributes are float32; the constants of Selu are exact in it, others here are chosen to be.
     model = lowered(lambda arrays: {"y": getattr(op, operator)(arrays["x"], **how)}, {"x": X})
     expected = reference(X)
-    tolerance = 1e-7 if operator in ("HardSigmoid", "Selu") else 1e-14
+    tolerance = {"HardSigmoid": 1e-7, "Selu": 1e-7, "Tan": 1e-13}.get(operator, 1e-14)
     np.testing.assert_allclose(model.run()["y"], expected, rtol=tolerance, atol=max(tolerance, 1e-13))
+
+
+UNIT = np.concatenate([np.linspace(-1, 1, 201)[1:-1], [1e-10, -1e-10]])
+ON_INTERVALS: list[tuple[str, Callable[[Any], Any], Any]] = [
+    ("Asin", np.arcsin, UNIT),
+    ("Acos", np.arccos, UNIT),
+    ("Atanh", np.arctanh, UNIT),
+    ("Sinh", np.sinh, 5 * UNIT),
+    ("Cosh", np.cosh, 5 * UNIT),
+    ("Acosh", np.arccosh, 3 + UNIT),
+]
+
+
+@pytest.mark.parametrize(("operator", "reference", "x"), ON_INTERVALS, ids=[row[0] for row in ON_INTERVALS])
+def test_on_intervals(operator: str, reference: Callable[[Any], Any], x: Any, lowered: Callable[..., Any]) -> None:
+    model = lowered(lambda arrays: {"y": getattr(op, operator)(arrays["x"])}, {"x": x})
+    np.testing.assert_allclose(model.run()["y"], reference(x), rtol=1e-13, atol=1e-14)
 
 
 def test_erf_is_accurate_to_the_last_digits_relative_to_itself(lowered: Callable[..., Any]) -> None:
@@ -57,6 +78,13 @@ MULTIPLE: list[tuple[str, Callable[..., Array], Callable[..., Any], list[Any]]] 
     ("Mean", lambda x, y: op.Mean(x, y), lambda x, y: (x + y) / 2, [A, B]),
     ("ReduceL2", lambda x: op.ReduceL2(x, [1, 2]), lambda x: np.sqrt((x * x).sum((1, 2), keepdims=True)), [A]),
     ("GlobalAveragePool", lambda x: op.GlobalAveragePool(x), lambda x: x.mean((2, 3), keepdims=True), [A]),
+    ("ReduceProd", lambda x: op.ReduceProd(x, [1, 2]), lambda x: x.prod((1, 2), keepdims=True), [A]),
+    (
+        "MeanVarianceNormalization",
+        lambda x: op.MeanVarianceNormalization(x),
+        lambda x: (x - x.mean((0, 2, 3), keepdims=True)) / (x.std((0, 2, 3), keepdims=True) + 1e-9),
+        [A],
+    ),
     ("GlobalMaxPool", lambda x: op.GlobalMaxPool(x), lambda x: x.max((2, 3), keepdims=True), [A]),
     (
         "InstanceNormalization",
@@ -176,7 +204,7 @@ def test_automatic_padding_is_that_of_float32(auto_pad: str, named: bool, lowere
 
 
 def test_every_lowering_for_float64_has_a_test() -> None:
-    tested = {row[0] for row in UNARY} | {row[0] for row in MULTIPLE}
+    tested = {row[0] for row in UNARY} | {row[0] for row in MULTIPLE} | {row[0] for row in ON_INTERVALS}
     tested |= {"AveragePool", "Conv", "ConvTranspose", "LayerNormalization", "MatMul"}
     files = {float64.__name__, windows.__name__}
     assert tested == {

@@ -1,7 +1,9 @@
 """The gradient rules, one file a kind. Importing this package fills the tables in `edgeopt.autodiff.registry`."""
 
 from edgeopt.autodiff.rules import (
+    activations,
     convolution,
+    einsum,
     elementwise,
     indexing,
     linear_algebra,
@@ -14,7 +16,9 @@ from edgeopt.autodiff.rules import (
 )
 
 __all__ = [
+    "activations",
     "convolution",
+    "einsum",
     "elementwise",
     "indexing",
     "linear_algebra",

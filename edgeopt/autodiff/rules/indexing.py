@@ -44,6 +44,14 @@ def _put_back_slice(n: Site, g: Array, axis: int, index: int) -> Array:
     return op.Pad(g, pads).with_shape(n.x.shape)
 
 
+@rule("TopK")
+def top_k(n: Site, g: Array | None, _indices: Array | None = None) -> Array | None:
+    """The largest elements' cotangents go back to where they were."""
+    if g is None:
+        return None
+    return op.ScatterElements(xp.zeros_like(n.x), n.outputs[1], g, axis=n.attr("axis", -1)).with_shape(n.x.shape)
+
+
 @rule("GatherElements")
 def gather_elements(n: Site, g: Array) -> Array:
     """Scatter by the same indices."""

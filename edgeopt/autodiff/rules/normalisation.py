@@ -65,19 +65,57 @@ def layer_normalization(n: Site, g: Array, *_statistics: Array | None) -> list[A
     first = n.attr("axis", -1) % x.ndim
     axes = list(range(first, x.ndim))
     leading = list(range(first))
-    mean = op.ReduceMean(x, axes, keepdims=1)
-    centred = x - mean
-    variance = op.ReduceMean(centred * centred, axes, keepdims=1)
-    inverse = 1.0 / xp.sqrt(variance + n.number("epsilon", 1e-5))
-    normed = centred * inverse
+    normed, inverse = _normed(x, axes, n.number("epsilon", 1e-5))
     to_x = to_scale = to_bias = None
     if n.needs[0]:
-        h = g * scale
-        mean_h = op.ReduceMean(h, axes, keepdims=1)
-        mean_hx = op.ReduceMean(h * normed, axes, keepdims=1)
-        to_x = (h - mean_h - normed * mean_hx) * inverse
+        to_x = _through_normed(g * scale, normed, inverse, axes)
     if n.needs[1]:
         to_scale = reshape_like(op.ReduceSum(g * normed, leading, keepdims=0), scale)
     if n.has(2) and n.needs[2]:
         to_bias = reshape_like(op.ReduceSum(g, leading, keepdims=0), n.input(2))
     return [to_x, to_scale, to_bias]
+
+
+@rule("InstanceNormalization")
+def instance_normalization(n: Site, g: Array) -> list[Array | None]:
+    """Statistics of each channel of each sample."""
+    x, scale = n.x, n.input(1)
+    spatial = list(range(2, x.ndim))
+    normed, inverse = _normed(x, spatial, n.number("epsilon", 1e-5))
+    others = [0, *spatial]
+    to_scale = op.ReduceSum(g * normed, others, keepdims=0) if n.needs[1] else None
+    to_bias = op.ReduceSum(g, others, keepdims=0) if n.needs[2] else None
+    to_x = _through_normed(g * per_channel(scale, x), normed, inverse, spatial) if n.needs[0] else None
+    return [to_x, to_scale, to_bias]
+
+
+@rule("MeanVarianceNormalization")
+def mean_variance_normalization(n: Site, g: Array) -> Array:
+    """(x - mean) / (deviation + 1e-9), as the operator's function body has it; its root is differentiated as it is."""
+    axes = list(n.attr("axes", (0, 2, 3)))
+    normed, inverse = _normed(n.x, axes, 0.0)
+    return _through_normed(g, normed, inverse, axes)
+
+
+@rule("LpNormalization")
+def lp_normalization(n: Site, g: Array) -> Array:
+    """x / ‖x‖, of order 1 or 2 along one axis."""
+    axis = [n.attr("axis", -1)]
+    along = op.ReduceSum(g * n.y, axis, keepdims=1)
+    if n.attr("p", 2) == 1:
+        return (g - xp.sign(n.x) * along) / op.ReduceL1(n.x, axis, keepdims=1)
+    return (g - n.y * along) / op.ReduceL2(n.x, axis, keepdims=1)
+
+
+def _normed(x: Array, axes: list[int], epsilon: float) -> tuple[Array, Array]:
+    """The input with mean 0 and variance 1 over the axes, and the inverse deviation."""
+    centred = x - op.ReduceMean(x, axes, keepdims=1)
+    inverse = 1.0 / xp.sqrt(op.ReduceMean(centred * centred, axes, keepdims=1) + epsilon)
+    return centred * inverse, inverse
+
+
+def _through_normed(h: Array, normed: Array, inverse: Array, axes: list[int]) -> Array:
+    """The adjoint of `_normed`."""
+    mean_h = op.ReduceMean(h, axes, keepdims=1)
+    mean_hx = op.ReduceMean(h * normed, axes, keepdims=1)
+    return (h - mean_h - normed * mean_hx) * inverse

@@ -66,6 +66,43 @@ def reduce_l2(n: Site, g: Array) -> Array:
     return n.x * (_with_kept_axes(n, g) * (1.0 - zero) / (norm + zero))
 
 
+@rule("ReduceL1")
+def reduce_l1(n: Site, g: Array) -> Array:
+    """The sign of each element."""
+    return xp.sign(n.x) * (g if _reduces_nothing(n) else _with_kept_axes(n, g))
+
+
+@rule("ReduceLogSum")
+def reduce_log_sum(n: Site, g: Array) -> Array:
+    """1 / Σ x for every element."""
+    if _reduces_nothing(n):
+        return g / n.x
+    return expand_like(_with_kept_axes(n, g * xp.exp(-n.y)), n.x)
+
+
+@rule("ReduceProd")
+def reduce_prod(n: Site, g: Array) -> Array:
+    """The product of the others: of all but the zeros where this one is the only zero, 0 where another is zero."""
+    if _reduces_nothing(n):
+        return g
+    axes = n.input(1) if n.has(1) else None
+    zero = indicator(n.x == xp.zeros_like(n.x), g)
+    count = op.ReduceSum(zero, axes, keepdims=1)
+    none, one = indicator(count < 0.5, g), indicator(xp.abs(count - 1.0) < 0.5, g)
+    # A zero replaced by one is left out of the product.
+    without_zeros = n.x + zero
+    product = op.ReduceProd(without_zeros, axes, keepdims=1)
+    others = product / without_zeros * (zero * one + (1.0 - zero) * none)
+    return others * _with_kept_axes(n, g)
+
+
+@rule("CumSum")
+def cum_sum(n: Site, g: Array) -> Array:
+    """The sum from the other end."""
+    reverse, exclusive = n.attr("reverse", 0), n.attr("exclusive", 0)
+    return op.CumSum(g, n.input(1), reverse=1 - reverse, exclusive=exclusive)
+
+
 @rule("ReduceLogSumExp")
 def reduce_log_sum_exp(n: Site, g: Array) -> Array:
     """The softmax over the reduced axes."""

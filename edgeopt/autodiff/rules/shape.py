@@ -109,6 +109,25 @@ def tile(n: Site, g: Array) -> Array:
     return total.with_shape(n.x.shape)
 
 
+@rule("SpaceToDepth")
+def space_to_depth(n: Site, g: Array) -> Array:
+    """The inverse, which has the same order of channels in its default mode."""
+    return op.DepthToSpace(g, blocksize=n.attr("blocksize")).with_shape(n.x.shape)
+
+
+@rule("DepthToSpace")
+def depth_to_space(n: Site, g: Array) -> Array:
+    """The inverse; in mode CRD its channels are put into the order (channel, row, column) afterwards."""
+    block = n.attr("blocksize")
+    gathered = op.SpaceToDepth(g, blocksize=block).with_shape(n.x.shape)
+    if n.attr("mode", "DCR") == "DCR":
+        return gathered
+    channels = n.x.shape[1]
+    outer = channels // (block * block) if isinstance(channels, int) else -1
+    split = op.Reshape(gathered, [0, block * block, outer, -1])
+    return reshape_like(op.Transpose(split, perm=[0, 2, 1, 3]), n.x)
+
+
 @rule("Trilu")
 def trilu(n: Site, g: Array) -> Array:
     """The same triangle of the cotangent."""
