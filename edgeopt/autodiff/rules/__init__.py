@@ -11,6 +11,7 @@ from edgeopt.autodiff.rules import (
     pooling,
     random,
     reduction,
+    resize,
     shape,
     zero,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "pooling",
     "random",
     "reduction",
+    "resize",
     "shape",
     "zero",
 ]
