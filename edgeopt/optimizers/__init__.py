@@ -19,13 +19,14 @@ from edgeopt.optimizers.diffgrad import DiffGrad
 from edgeopt.optimizers.factored import CAME, Adafactor
 from edgeopt.optimizers.fromage import Fromage
 from edgeopt.optimizers.grams import Grams
+from edgeopt.optimizers.hn_adam import HNAdam
 from edgeopt.optimizers.lamb import LAMB
 from edgeopt.optimizers.laprop import LaProp
 from edgeopt.optimizers.lars import LARS
 from edgeopt.optimizers.lookahead import Lookahead, Ranger
 from edgeopt.optimizers.madgrad import MADGRAD
 from edgeopt.optimizers.mars import MARS
-from edgeopt.optimizers.momentum import AggMo
+from edgeopt.optimizers.momentum import FISTA, AccSGD, AggMo
 from edgeopt.optimizers.muon import Muon
 from edgeopt.optimizers.nadam import NAdam
 from edgeopt.optimizers.novograd import NovoGrad
@@ -45,6 +46,7 @@ __all__ = [
     "ADOPT",
     "ASGD",
     "CAME",
+    "FISTA",
     "LAMB",
     "LARS",
     "MADGRAD",
@@ -55,6 +57,7 @@ __all__ = [
     "SGDP",
     "SGDW",
     "AMSBound",
+    "AccSGD",
     "AdEMAMix",
     "AdaBelief",
     "AdaBound",
@@ -75,6 +78,7 @@ __all__ = [
     "DiffGrad",
     "Fromage",
     "Grams",
+    "HNAdam",
     "LaProp",
     "Lion",
     "Lookahead",

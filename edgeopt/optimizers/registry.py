@@ -18,13 +18,14 @@ from edgeopt.optimizers.diffgrad import DiffGrad
 from edgeopt.optimizers.factored import CAME, Adafactor
 from edgeopt.optimizers.fromage import Fromage
 from edgeopt.optimizers.grams import Grams
+from edgeopt.optimizers.hn_adam import HNAdam
 from edgeopt.optimizers.lamb import LAMB
 from edgeopt.optimizers.laprop import LaProp
 from edgeopt.optimizers.lars import LARS
 from edgeopt.optimizers.lookahead import Ranger
 from edgeopt.optimizers.madgrad import MADGRAD
 from edgeopt.optimizers.mars import MARS
-from edgeopt.optimizers.momentum import AggMo
+from edgeopt.optimizers.momentum import FISTA, AccSGD, AggMo
 from edgeopt.optimizers.muon import Muon
 from edgeopt.optimizers.nadam import NAdam
 from edgeopt.optimizers.novograd import NovoGrad
@@ -42,6 +43,7 @@ from edgeopt.optimizers.yogi import Yogi
 __all__ = ["OPTIMIZERS"]
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {
+    "acc_sgd": AccSGD,
     "adabelief": AdaBelief,
     "adabound": AdaBound,
     "adadelta": Adadelta,
@@ -62,8 +64,10 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
     "asgd": ASGD,
     "came": CAME,
     "diffgrad": DiffGrad,
+    "fista": FISTA,
     "fromage": Fromage,
     "grams": Grams,
+    "hn_adam": HNAdam,
     "lamb": LAMB,
     "laprop": LaProp,
     "lars": LARS,

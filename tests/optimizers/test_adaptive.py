@@ -20,6 +20,7 @@ from edgeopt.optimizers import (
     AdEMAMix,
     AMSBound,
     DiffGrad,
+    HNAdam,
     LaProp,
     NAdam,
     QHAdam,
@@ -208,6 +209,18 @@ def mars(theta, grads, *, lr, b1, b2, b1_1d, b2_1d, eps, gamma, decay):
     return theta
 
 
+def hn_adam(theta, grads, *, lr, b1, b2, eps, norm, decay):
+    m = v = top = np.zeros_like(theta)
+    for g in grads:
+        g = g + decay * theta
+        largest = np.maximum(m, np.abs(g))
+        n = norm - np.divide(m, largest, out=np.zeros_like(m), where=largest > 0)
+        m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * np.abs(g) ** n
+        top = np.where(n < 2, np.maximum(top, v), top)
+        theta = theta - lr * m / (np.where(n < 2, top, v) ** (1 / n) + eps)
+    return theta
+
+
 ADAM = {"lr": 0.01, "b1": 0.9, "b2": 0.999, "eps": 1e-8}
 OTHER = {"lr": 0.02, "b1": 0.6, "b2": 0.95, "eps": 1e-4}
 other = {"lr": 0.02, "beta1": 0.6, "beta2": 0.95, "eps": 1e-4}
@@ -292,6 +305,8 @@ CASES = {
     ),
     "stable_adamw": (StableAdamW(0.01), partial(stable_adamw, **{**ADAM, "b2": 0.99}, decay=0.01)),
     "stable_adamw, other": (StableAdamW(**other, weight_decay=0.1), partial(stable_adamw, **OTHER, decay=0.1)),
+    "hn_adam": (HNAdam(0.001), partial(hn_adam, **{**ADAM, "lr": 0.001}, norm=2.0, decay=0.0)),
+    "hn_adam, other": (HNAdam(**other, norm=3.0), partial(hn_adam, **OTHER, norm=3.0, decay=0.0)),
     "mars": (
         MARS(),
         partial(mars, lr=3e-3, b1=0.95, b2=0.99, b1_1d=0.9, b2_1d=0.95, eps=1e-8, gamma=0.025, decay=0.0),

@@ -36,6 +36,7 @@ def falling(peak: float, warmup: int = 0) -> WarmupLinear:
 
 
 CASES = [
+    Case("acc_sgd", DECAY, {"lr": 1e-3}),
     Case("adabelief", {**DECAY, "amsgrad": True}, {"lr": 2e-2}),
     Case("adabound", {**DECAY, "gamma": 0.1}, {"lr": falling(2e-2)}),
     Case("adadelta", DECAY, {"lr": falling(1.0)}),
@@ -56,8 +57,10 @@ CASES = [
     Case("asgd", {**DECAY, "lambd": 0.1, "t0": 2.0}, {"lr": 2e-3}, resting={"lambd": 0.0}),
     Case("came", DECAY, {"lr": 2e-2}),
     Case("diffgrad", DECAY, {"lr": 5e-2}),
+    Case("fista", DECAY, {"lr": 1e-3}),
     Case("fromage", {}, {"lr": falling(0.1)}, resting=None),
     Case("grams", DECAY, {"lr": 2e-2}),
+    Case("hn_adam", {**DECAY, "norm": 3.0}, {"lr": 2e-2}),
     Case("lamb", {**DECAY, "max_norm": 1.0, "trust_clip": True}, {"lr": falling(2e-2)}),
     Case("laprop", DECAY, {"lr": 2e-2}),
     Case("lars", {**DECAY, "nesterov": True, "trust_clip": True}, {"lr": falling(3.0)}),

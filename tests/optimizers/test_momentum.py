@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgeopt.errors import ConfigurationError
-from edgeopt.optimizers import QHM, SGDW, AggMo
+from edgeopt.optimizers import FISTA, QHM, SGDW, AccSGD, AggMo
 
 
 def sgdw(theta, grads, *, lr, momentum, decay, nesterov=False):
@@ -36,7 +36,32 @@ def aggmo(theta, grads, *, lr, betas, decay):
     return theta
 
 
+def acc_sgd(theta, grads, *, lr, kappa, xi, c, decay):
+    alpha = 1 - xi * c**2 / kappa
+    buffer, zeta = theta, c / (c + 1 - alpha)
+    for g in grads:
+        g = g + decay * theta
+        buffer = alpha * buffer + (1 - alpha) * (theta - lr * kappa / c * g)
+        theta = zeta * (theta - lr * g) + (1 - zeta) * buffer
+    return theta
+
+
+def fista(theta, grads, *, lr):
+    before, t = theta, 1.0
+    for g in grads:
+        after, t_next = theta - lr * g, (1 + np.sqrt(1 + 4 * t**2)) / 2
+        theta = after + (t - 1) / t_next * (after - before)
+        before, t = after, t_next
+    return theta
+
+
 CASES = [
+    (AccSGD(1e-4), partial(acc_sgd, lr=1e-4, kappa=1000.0, xi=10.0, c=0.7, decay=0.0)),
+    (
+        AccSGD(1e-3, kappa=50.0, xi=5.0, constant=0.4, weight_decay=0.1),
+        partial(acc_sgd, lr=1e-3, kappa=50.0, xi=5.0, c=0.4, decay=0.1),
+    ),
+    (FISTA(1e-4), partial(fista, lr=1e-4)),
     (SGDW(0.01, momentum=0.9, weight_decay=0.1), partial(sgdw, lr=0.01, momentum=0.9, decay=0.1)),
     (
         SGDW(0.01, momentum=0.8, nesterov=True),
@@ -66,6 +91,22 @@ def test_aggmo_keeps_no_buffer_for_a_beta_of_zero():
 def test_impossible_betas_are_refused(betas):
     with pytest.raises(ConfigurationError, match="betas"):
         AggMo(betas=betas)
+
+
+@pytest.mark.parametrize("settings", [{"kappa": 0.0}, {"constant": 0.0}], ids=str)
+def test_accelerated_sgd_needs_a_long_step(settings):
+    (name,) = settings
+    with pytest.raises(ConfigurationError, match=name):
+        AccSGD(**settings)
+
+
+def test_fista_is_faster_than_descent_at_its_rate(train, xp):
+    curvatures = np.array([1.0, 1e-3])
+    objective = [
+        float(curvatures @ train(rule, xp, np.ones(2), lambda p, _: xp.asarray(curvatures) * p, 200)[0] ** 2)
+        for rule in (FISTA(1.0), SGDW(1.0, weight_decay=0.0))
+    ]
+    assert objective[0] < 0.1 * objective[1]
 
 
 def test_a_nu_above_one_is_refused():
