@@ -12,7 +12,7 @@ from edgeopt.optimizers.adanorm import AdaNorm
 from edgeopt.optimizers.ademamix import AdEMAMix, SimplifiedAdEMAMix
 from edgeopt.optimizers.adopt import ADOPT
 from edgeopt.optimizers.asgd import ASGD
-from edgeopt.optimizers.base import Optimizer
+from edgeopt.optimizers.base import Rule
 from edgeopt.optimizers.bounds import AdaBound, AdaMod, AMSBound
 from edgeopt.optimizers.diffgrad import DiffGrad
 from edgeopt.optimizers.factored import CAME, Adafactor
@@ -42,7 +42,7 @@ from edgeopt.optimizers.yogi import Yogi
 
 __all__ = ["OPTIMIZERS"]
 
-OPTIMIZERS: dict[str, type[Optimizer]] = {
+OPTIMIZERS: dict[str, type[Rule]] = {
     "acc_sgd": AccSGD,
     "adabelief": AdaBelief,
     "adabound": AdaBound,

@@ -16,7 +16,7 @@ from edgeopt.optimizers import Optimizer
 NumpyArray = np.ndarray[Any, Any]
 Result = tuple[NumpyArray, dict[str, NumpyArray]]
 # From the first parameter and one gradient for each step to the last parameter, in float64.
-Reference = Callable[[NumpyArray, Sequence[NumpyArray]], NumpyArray]
+Reference = Callable[[NumpyArray, NumpyArray], NumpyArray]
 
 
 @pytest.fixture(scope="session")
@@ -49,10 +49,10 @@ def train() -> Callable[..., Result]:
 
 
 @pytest.fixture(scope="session")
-def train_onnx() -> Callable[[Optimizer, NumpyArray, Sequence[NumpyArray]], NumpyArray]:
+def train_onnx() -> Callable[[Optimizer, NumpyArray, NumpyArray], NumpyArray]:
     """Record one step as a graph, run it once for each gradient in ONNX Runtime, and return the parameter."""
 
-    def run(optimizer: Optimizer, start: NumpyArray, grads: Sequence[NumpyArray]) -> NumpyArray:
+    def run(optimizer: Optimizer, start: NumpyArray, grads: NumpyArray) -> NumpyArray:
         state = {"param": start, **{slot: optimizer.init(slot, start) for slot in optimizer.slots()}}
         numbers = {**optimizer.schedule.hyperparameters(), **optimizer.hyperparameters()}
         hyper = {f"hyper.{name}": np.asarray(value) for name, value in numbers.items()}
@@ -87,10 +87,10 @@ def train_torch() -> Callable[..., Result]:
     """Run a torch optimizer on one parameter with given gradients."""
 
     def run(
-        optimizer: type[torch.optim.Optimizer], start: NumpyArray, grads: Sequence[NumpyArray], **settings: Any
+        optimizer: Callable[..., torch.optim.Optimizer], start: NumpyArray, grads: NumpyArray, **settings: Any
     ) -> Result:
         param = torch.nn.Parameter(torch.tensor(start))
-        rule = optimizer([param], **settings)  # type: ignore[call-arg] # the base class has no learning rate
+        rule = optimizer([param], **settings)
         for grad in grads:
             param.grad = torch.tensor(grad)
             rule.step()
@@ -119,7 +119,7 @@ def draws() -> Callable[..., tuple[NumpyArray, NumpyArray]]:
 @pytest.fixture(scope="session")
 def assert_follows(
     train: Callable[..., Result],
-    train_onnx: Callable[[Optimizer, NumpyArray, Sequence[NumpyArray]], NumpyArray],
+    train_onnx: Callable[[Optimizer, NumpyArray, NumpyArray], NumpyArray],
     draws: Callable[..., tuple[NumpyArray, NumpyArray]],
 ) -> Callable[..., None]:
     """Compare a rule with its reference: 25 steps in float64, and 200 in float32 on ONNX Runtime.

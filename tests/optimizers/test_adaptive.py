@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -223,7 +224,7 @@ def hn_adam(theta, grads, *, lr, b1, b2, eps, norm, decay):
 
 ADAM = {"lr": 0.01, "b1": 0.9, "b2": 0.999, "eps": 1e-8}
 OTHER = {"lr": 0.02, "b1": 0.6, "b2": 0.95, "eps": 1e-4}
-other = {"lr": 0.02, "beta1": 0.6, "beta2": 0.95, "eps": 1e-4}
+other: dict[str, Any] = {"lr": 0.02, "beta1": 0.6, "beta2": 0.95, "eps": 1e-4}
 CASES = {
     "adam with eps hat": (Adam(0.01, eps_hat=True), partial(adam_hat, **ADAM)),
     "nadam, simple": (
@@ -349,7 +350,7 @@ def test_adopt_does_not_move_at_the_first_update(train, xp, draws):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: NAdam(variant="optax"), "variant"),
+        (lambda: NAdam(variant="optax"), "variant"),  # type: ignore[arg-type] # wrong on purpose
         (lambda: QHAdam(nu2=2.0), "nu2"),
         (lambda: MADGRAD(momentum=1.0), "momentum"),
         (lambda: AdEMAMix(beta1=0.0, warmup=10.0), "beta1"),

@@ -27,7 +27,7 @@ def test_decay_acts_where_it_is_told(place, expected, train, xp):
 
 def test_an_unknown_place_is_refused():
     with pytest.raises(ConfigurationError, match="decay must be one of gradient, before, after, proximal, cautious"):
-        SGD(decay="decoupled")
+        SGD(decay="decoupled")  # type: ignore[arg-type] # wrong on purpose
 
 
 def test_caution_skips_what_disagrees_and_scales_up_the_rest(train, xp):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -62,7 +63,8 @@ def adam_mini(theta, grads, *, lr, b1, b2, eps, decay, block):
 
 
 def came(theta, grads, *, lr, b1, b2, b3, eps1, eps2, most, decay):
-    m, averages = np.zeros_like(theta), {}
+    m = np.zeros_like(theta)
+    averages: dict[str, Any] = {}
 
     def average(name, beta, value):
         averages[name] = beta * averages.get(name, 0.0) + (1 - beta) * value
@@ -86,7 +88,7 @@ def came(theta, grads, *, lr, b1, b2, b3, eps1, eps2, most, decay):
 
 ADAM = {"lr": 0.01, "b1": 0.9, "b2": 0.999, "eps": 1e-8}
 OTHER = {"lr": 0.02, "b1": 0.6, "b2": 0.95, "eps": 1e-4}
-other = {"lr": 0.02, "beta1": 0.6, "beta2": 0.95, "eps": 1e-4}
+other: dict[str, Any] = {"lr": 0.02, "beta1": 0.6, "beta2": 0.95, "eps": 1e-4}
 CASES = {
     "lamb": (LAMB(0.01), partial(lamb, **{**ADAM, "eps": 1e-6}, decay=0.0)),
     "lamb, other": (LAMB(**other, weight_decay=0.1), partial(lamb, **OTHER, decay=0.1)),
@@ -166,7 +168,7 @@ def test_factors_have_one_number_for_each_row_and_column(rule):
     ("make", "message"),
     [
         (lambda: LARS(momentum=0.0, nesterov=True), "nesterov"),
-        (lambda: AdamMini(block="head"), "block"),
+        (lambda: AdamMini(block="head"), "block"),  # type: ignore[arg-type] # wrong on purpose
         (lambda: Adafactor(d=0.0), "d must"),
         (lambda: Adafactor(eps1=0.0), "eps1"),
         (lambda: CAME(clip_threshold=0.0), "clip_threshold"),

@@ -79,7 +79,7 @@ def test_the_inner_optimizer_keeps_its_own(xp, train, draws):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Lookahead(0.1), "inner"),
+        (lambda: Lookahead(0.1), "inner"),  # type: ignore[arg-type] # wrong on purpose
         (lambda: Lookahead(SGD(), every=0), "every"),
         (lambda: Lookahead(SGD(), alpha=1.5), "alpha"),
         (lambda: Ranger(every=0), "every"),

@@ -16,6 +16,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 @pytest.fixture(scope="module")
 def generator():
     spec = importlib.util.spec_from_file_location("generate_optimizers", DOCS / "generate_optimizers.py")
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

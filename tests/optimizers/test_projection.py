@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,7 +70,7 @@ def adanorm(theta, grads, *, lr, b1, b2, eps, r, decay):
 
 
 OTHER = {"lr": 0.02, "b1": 0.6, "b2": 0.95, "eps": 1e-4}
-other = {"lr": 0.02, "beta1": 0.6, "beta2": 0.95, "eps": 1e-4}
+other: dict[str, Any] = {"lr": 0.02, "beta1": 0.6, "beta2": 0.95, "eps": 1e-4}
 CASES = {
     "adamp": (
         AdamP(0.01),

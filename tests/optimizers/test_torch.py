@@ -119,9 +119,9 @@ def test_defaults_are_those_of_torch(rule, torch_rule):
     for packed, names in PARTS.items():
         if isinstance(theirs.get(packed), tuple):
             theirs.update(zip(names, theirs.pop(packed), strict=True))
-    names = {field.name for field in fields(rule)} & set(theirs)
-    assert len(names) >= 4
-    assert {name: getattr(rule(), name) for name in names} == {name: theirs[name] for name in names}
+    common = {field.name for field in fields(rule)} & set(theirs)
+    assert len(common) >= 4
+    assert {name: getattr(rule(), name) for name in common} == {name: theirs[name] for name in common}
 
 
 def test_slots_of_torch_keep_their_names_and_values(train, train_torch, draws, xp):

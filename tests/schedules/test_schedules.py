@@ -188,7 +188,7 @@ def test_numbers_become_constant_schedules(xp):
         (lambda: WarmupLinear(1.0, 0, 0), "total"),
         (lambda: WarmupCosine(1.0, 10, 10), "warmup"),
         (lambda: WarmupCosine(1.0, 1, 10, final=1.5), "final"),
-        (lambda: as_schedule("cosine"), "lr"),
+        (lambda: as_schedule("cosine"), "lr"),  # type: ignore[arg-type] # wrong on purpose
     ],
 )
 def test_impossible_settings_are_refused(make, message):
