@@ -54,11 +54,10 @@ def lower(target: Tracer | ir.Graph, *, seed: Array | None = None, draws: Array 
         streams = RandomStreams(tracer, seed, draws, len(random_nodes))
         for ordinal, node in enumerate(random_nodes):
             _replace(tracer, node, RANDOM[node.op_type](_site(tracer, node), streams, ordinal))
-    while found := [
-        (site, entry) for node in graph if (entry := _lowering_of(site := _site(tracer, node))) is not None
-    ]:
-        for site, entry in found:
-            _replace(tracer, site.node, entry.apply(site))
+    while found := [(node, entry) for node in graph if (entry := _lowering_of(_site(tracer, node))) is not None]:
+        for node, entry in found:
+            # A site of its own: the one that was asked above remembers inputs which have been replaced since.
+            _replace(tracer, node, entry.apply(_site(tracer, node)))
     # What replaces a node was appended at the end.
     graph.sort()
     common_passes.CommonSubexpressionEliminationPass()(ir.Model(graph, ir_version=10))

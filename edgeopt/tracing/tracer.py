@@ -87,7 +87,8 @@ class Tracer:
         array = np.asarray(value, dtype=dtype)
         # `tobytes` is the exact identity of a value: -0.0 differs from 0.0, and NaN equals itself.
         key = ("constant", array.dtype.str, array.dtype.name, array.shape, array.tobytes())
-        if key not in self._known:
+        known = self._remembered(key)
+        if known is None:
             tensor = ir.tensor(array)
             output = ir.Value(
                 name=self.fresh_name("constant"),
@@ -98,8 +99,16 @@ class Tracer:
             self.graph.append(
                 ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], outputs=[output], name=output.name)
             )
-            self._known[key] = (Array(self, output),)
-        return self._known[key][0]
+            known = self._known[key] = (Array(self, output),)
+        return known[0]
+
+    def _remembered(self, key: Any) -> tuple[Array, ...] | None:
+        """What an equal node computed earlier, unless a pass has taken that node out of the graph since."""
+        known = self._known.get(key)
+        if known is None:
+            return None
+        producer = known[0].value.producer()
+        return known if producer is not None and producer.graph is self.graph else None
 
     def cast(self, array: Array, dtype: Any) -> Array:
         """The array with another element type."""
@@ -168,11 +177,11 @@ class Tracer:
             tuple(None if x is None else x.value for x in operands),
             tuple(sorted((attr.name, repr(attr.value)) for attr in attrs)),
         )
-        if key not in self._known or op_type in _RANDOM:
+        results = None if op_type in _RANDOM else self._remembered(key)
+        if results is None:
             values = [None if x is None else x.value for x in operands]
             node = ir.Node("", op_type, values, attrs, num_outputs=outputs or 1)
-            self._known[key] = self._append(node)
-        results = self._known[key]
+            results = self._known[key] = self._append(node)
         return results[0] if outputs is None else results
 
     def _append(self, node: ir.Node) -> tuple[Array, ...]:

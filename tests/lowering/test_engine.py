@@ -32,6 +32,15 @@ def test_what_a_lowering_emits_is_lowered_again(lowered: Callable[..., Any]) -> 
     assert model.run()["y"].shape == X.shape
 
 
+def test_lowerings_in_a_row_meet(lowered: Callable[..., Any]) -> None:
+    """The second one reads what the first one has become, not the node that is gone."""
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((3, 4)), rng.standard_normal((5, 4))
+    model = lowered(lambda a: {"y": op.MatMul(op.Gelu(a["x"]), op.Transpose(a["w"], perm=[1, 0]))}, {"x": x, "w": w})
+    expected = torch.nn.functional.gelu(torch.from_numpy(x)) @ torch.from_numpy(w).T
+    np.testing.assert_allclose(model.run()["y"], expected.numpy(), rtol=1e-12)
+
+
 def test_equal_expressions_are_computed_once(lowered: Callable[..., Any]) -> None:
     def program(arrays: dict[str, Array]) -> dict[str, Array]:
         first, second = op.Softsign(arrays["x"]), op.Abs(arrays["x"])

@@ -210,3 +210,16 @@ def test_the_run_agrees_about_broadcast_names(run_both: Callable[..., tuple[Any,
     a, b = np.ones((2, 1, 3), np.float32), np.ones((1, 4, 1), np.float32)
     for result in run_both(lambda a, b: a + b, [a, b], {0: ("n", 1, 3), 1: (1, "m", 1)}):
         assert result.shape == (2, 4, 3)
+
+
+def test_a_node_that_a_pass_removed_is_added_again():
+    """An expression computed earlier is only shared while its node is in the graph."""
+    graph = new_graph("g")
+    tracer = Tracer(graph)
+    x = tracer.input("x", np.float32, (3,))
+    first = tracer.emit("Exp", x)
+    constant = tracer.constant(np.float32(2))
+    for value in (first.value, constant.value):
+        graph.remove(value.producer(), safe=True)
+    assert tracer.emit("Exp", x).value.producer() in list(graph)
+    assert tracer.constant(np.float32(2)).value.producer() in list(graph)
