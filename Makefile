@@ -7,7 +7,7 @@
 PYTHON ?= python3
 
 # An index to take torch from, in place of PyPI, whose Linux builds bring CUDA along (5 GB installed):
-#   make quickstart EDGEOPT_TORCH_INDEX=https://download.pytorch.org/whl/cpu
+#   make quickstart EDGEOPT_TORCH_INDEX=<the URL of an index with CPU builds>
 EDGEOPT_TORCH_INDEX ?=
 
 # A Python for which the oldest releases have wheels; one that is installed is preferred to a download.

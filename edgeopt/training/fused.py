@@ -28,7 +28,7 @@ class Functions:
         name: str,
         inputs: Mapping[str, Array],
         body: Callable[[dict[str, Array]], Mapping[str, Array]],
-        attributes: Mapping[str, int] | None = None,
+        attributes: Mapping[str, int | str] | None = None,
     ) -> dict[str, Array]:
         """Record `body` as a function and call it.
 
@@ -56,9 +56,13 @@ class Functions:
         return dict(zip(names, results, strict=True))
 
 
-def static_flags(settings: object) -> dict[str, int]:
-    """The boolean fields of a rule, which decide what its body looks like."""
+def static_flags(settings: object) -> dict[str, int | str]:
+    """The fields of a rule that decide what its body looks like: flags, and names of variants."""
     if not dataclasses.is_dataclass(settings):
         return {}
     values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
-    return {name: int(value) for name, value in values.items() if isinstance(value, bool)}
+    return {
+        name: int(value) if isinstance(value, bool) else value
+        for name, value in values.items()
+        if isinstance(value, (bool, str))
+    }
