@@ -31,6 +31,11 @@ def to_numpy_dtype(dtype: ir.DataType) -> np.dtype[Any]:
     return np.dtype(dtype.numpy())
 
 
+def _is_one(factor: ArrayLike) -> bool:
+    """A factor that changes nothing: besides its cost, ONNX Runtime 1.32 fails to load x · 1.0 · (1.0 / y)."""
+    return isinstance(factor, (int, float)) and not isinstance(factor, bool) and factor == 1
+
+
 class Array:
     """One tensor of a graph under construction.
 
@@ -102,13 +107,13 @@ class Array:
         return self._binary("Sub", other, reverse=True)
 
     def __mul__(self, other: ArrayLike) -> Array:
-        return self._binary("Mul", other)
+        return self if _is_one(other) else self._binary("Mul", other)
 
     def __rmul__(self, other: ArrayLike) -> Array:
-        return self._binary("Mul", other, reverse=True)
+        return self if _is_one(other) else self._binary("Mul", other, reverse=True)
 
     def __truediv__(self, other: ArrayLike) -> Array:
-        return self._binary("Div", other)
+        return self if _is_one(other) else self._binary("Div", other)
 
     def __rtruediv__(self, other: ArrayLike) -> Array:
         return self._binary("Div", other, reverse=True)

@@ -7,6 +7,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import onnx_ir as ir
+import onnxruntime
 import pytest
 
 from edgeopt import tracing as xp
@@ -223,3 +224,16 @@ def test_a_node_that_a_pass_removed_is_added_again():
         graph.remove(value.producer(), safe=True)
     assert tracer.emit("Exp", x).value.producer() in list(graph)
     assert tracer.constant(np.float32(2)).value.producer() in list(graph)
+
+
+def test_multiplying_by_one_adds_no_node():
+    """ONNX Runtime 1.32 fails to load x · 1.0 · (1.0 / y), which optimizers with a factor switched off come out as."""
+    graph = new_graph("g")
+    tracer = Tracer(graph)
+    x = tracer.input("x", np.float32, (3,))
+    assert [(x * 1.0) is x, (1 * x) is x, (x / 1.0) is x] == [True] * 3
+    assert not list(graph)
+    tracer.output(1.0 - x * 1.0 * (1.0 / (1.0 - x)), "y")
+    model = ir.serde.serialize_model(new_model(graph))
+    (y,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": np.float32([0.5, 0.25, -1.0])})
+    np.testing.assert_allclose(y, [0.0, 2 / 3, 1.5], rtol=1e-6)
