@@ -33,7 +33,8 @@ def to_numpy_dtype(dtype: ir.DataType) -> np.dtype[Any]:
 
 def _is_one(factor: ArrayLike) -> bool:
     """A factor that changes nothing: besides its cost, ONNX Runtime 1.32 fails to load x · 1.0 · (1.0 / y)."""
-    return isinstance(factor, (int, float)) and not isinstance(factor, bool) and factor == 1
+    # Not numpy's scalars, which have a type of their own for the product to take on.
+    return type(factor) in (int, float) and bool(factor == 1)
 
 
 class Array:
