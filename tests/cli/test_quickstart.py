@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import struct
 from pathlib import Path
 from typing import Any
@@ -50,3 +51,14 @@ def test_the_quickstart_reaches_97_percent_on_held_out_digits(run: Any, digits: 
     assert picture.startswith(b"\x89PNG")
     width, height = struct.unpack(">II", picture[16:24])
     assert (width, height) == (960, 540)
+
+
+def test_what_is_missing_is_said_before_anything_is_done(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "mlxtend" else find(name))
+    result = run("quickstart", "--out", tmp_path / "quickstart")
+    assert result.code == 1
+    assert 'The quickstart needs mlxtend: pip install "edgeopt[quickstart]".' in result
+    assert not (tmp_path / "quickstart").exists()

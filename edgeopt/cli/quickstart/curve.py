@@ -7,23 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeopt.cli.errors import CommandError
-
 __all__ = ["draw_curve"]
 
 
 def draw_curve(path: Path, losses: Sequence[float], held_out_accuracy: Sequence[float]) -> None:
-    """Write a PNG: the loss at every step with its running mean, and the accuracy after every epoch.
-
-    Raises:
-        CommandError: matplotlib is not installed.
-    """
-    try:
-        # The object interface needs no display and leaves the user's matplotlib settings alone.
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise CommandError('The picture needs matplotlib: pip install "edgeopt[quickstart]".') from error
+    """Write a PNG: the loss at every step with its running mean, and the accuracy after every epoch."""
+    # The object interface needs no display and leaves the user's matplotlib settings alone.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
     steps = np.arange(1, len(losses) + 1)
     epochs = np.linspace(len(losses) / len(held_out_accuracy), len(losses), len(held_out_accuracy))

