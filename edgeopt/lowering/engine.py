@@ -9,6 +9,7 @@ import onnx_ir.passes.common as common_passes
 
 from edgeopt.autodiff.site import Site
 from edgeopt.errors import TracingError
+from edgeopt.lowering import auto_pad as _auto_pad  # noqa: F401  # fills the table
 from edgeopt.lowering import batch_norm as _batch_norm  # noqa: F401  # fills the table
 from edgeopt.lowering import ceil_mode as _ceil_mode  # noqa: F401  # fills the table
 from edgeopt.lowering import float64 as _float64  # noqa: F401  # fills the table
@@ -16,7 +17,7 @@ from edgeopt.lowering import reductions as _reductions  # noqa: F401  # fills th
 from edgeopt.lowering import resize as _resize  # noqa: F401  # fills the table
 from edgeopt.lowering.random import RANDOM, RandomStreams, is_random
 from edgeopt.lowering.registry import LOWERINGS, Lowering
-from edgeopt.tracing import Array, Tracer
+from edgeopt.tracing import IR_VERSION, Array, Tracer
 
 __all__ = ["lower", "uses_random_numbers"]
 
@@ -34,7 +35,8 @@ def lower(target: Tracer | ir.Graph, *, seed: Array | None = None, draws: Array 
     draws the same. BatchNormalization in training mode becomes statistics and an inference-mode node. Operators
     without a float64 kernel are written with those that have one.
 
-    Equal expressions are computed once afterwards.
+    Afterwards equal expressions are computed once, and what reaches no output is gone. The latter is not only thrift:
+    from the second run on, ONNX Runtime 1.17 and 1.18 give a tensor that nobody reads the memory of one in use.
 
     Args:
         target: The graph, or a tracer that records into it.
@@ -60,7 +62,9 @@ def lower(target: Tracer | ir.Graph, *, seed: Array | None = None, draws: Array 
             _replace(tracer, node, entry.apply(_site(tracer, node)))
     # What replaces a node was appended at the end.
     graph.sort()
-    common_passes.CommonSubexpressionEliminationPass()(ir.Model(graph, ir_version=10))
+    model = ir.Model(graph, ir_version=IR_VERSION)
+    common_passes.CommonSubexpressionEliminationPass()(model)
+    common_passes.RemoveUnusedNodesPass()(model)
 
 
 def _site(tracer: Tracer, node: ir.Node) -> Site:

@@ -239,6 +239,17 @@ def matmul_of_transposed(n: Site) -> Array:
     return op.MatMul(*operands)
 
 
+def _gates_its_input(n: Site) -> bool:
+    readers = {user for user, _ in n.y.value.uses() if user.op_type == "Mul"}
+    return is_double(n) and any(n.x.value in user.inputs for user in readers)
+
+
+@lowering("Sigmoid", when=_gates_its_input)
+def gating_sigmoid(n: Site) -> Array:
+    """1.17 fuses x sigmoid(x) into an operator for which it then has no kernel."""
+    return 1.0 / (1.0 + xp.exp(-n.x))
+
+
 @double("LayerNormalization")
 def layer_normalization(n: Site) -> tuple[Array, Array, Array]:
     """The definition of the ONNX operator; mean and inverse deviation are its further outputs."""

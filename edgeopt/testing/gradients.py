@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,7 +78,7 @@ class _Check:
 
     def __init__(self, model: ir.Model, values: Tensors, names: Sequence[str], tolerance: float, seed: int) -> None:
         # First of all, so that operators without a rule are named before one without a kernel fails.
-        gradient_model, found = _gradient_model(model, names)
+        gradient_model, cotangents, found = _gradient_model(model, names)
         self._random = np.random.default_rng(seed)
         self._forward = Program(model)
         self._values = values
@@ -91,8 +91,8 @@ class _Check:
         # Rounding of the scalar itself, divided by the step, is no error of a gradient however small.
         total = sum(float(np.abs(self._projection[name] * outputs[name]).sum()) for name in self._projection)
         self._least_scale = 4 * _EPSILON * (total + 1) / _STEP / tolerance
-        cotangents = {_cotangent(name): r for name, r in self._projection.items()}
-        gradients = Program(gradient_model).run({**values, **cotangents})
+        given = {cotangents[name]: r for name, r in self._projection.items()}
+        gradients = Program(gradient_model).run({**values, **given})
         self._gradients = {name: gradients[output] for name, output in found.items()}
 
     def _scalar(self, values: Tensors) -> float:
@@ -119,18 +119,18 @@ def _names_to_check(values: Tensors, wrt: Iterable[str] | None) -> list[str]:
     return names
 
 
-def _cotangent(output: str) -> str:
-    return f"cotangent.{output}"
+def _gradient_model(model: ir.Model, names: Sequence[str]) -> tuple[ir.Model, dict[str, str], dict[str, str]]:
+    """A model of the gradients, which takes the outputs' cotangents too.
 
-
-def _gradient_model(model: ir.Model, names: Sequence[str]) -> tuple[ir.Model, dict[str, str]]:
-    """A model of the gradients, which takes the outputs' cotangents too; and its outputs' names by tensor."""
+    Also the names of these inputs by the model's outputs, and those of the gradients by tensor.
+    """
     copy = copied(model)
     tracer = Tracer(copy.graph)
+    outputs = [value for value in copy.graph.outputs if value.dtype == ir.DataType.DOUBLE]
+    taken = {value.name for value in copy.graph.inputs}
+    cotangents = {value.name or "": _free(f"cotangent.{value.name}", taken) for value in outputs}
     seeds = {
-        value: tracer.input(_cotangent(value.name or ""), np.float64, tracer.wrap(value).shape)
-        for value in copy.graph.outputs
-        if value.dtype == ir.DataType.DOUBLE
+        value: tracer.input(cotangents[value.name or ""], np.float64, tracer.wrap(value).shape) for value in outputs
     }
     by_name = {value.name: value for value in copy.graph.inputs}
     gradients = backward(tracer, seeds, [by_name[name] for name in names])
@@ -140,7 +140,13 @@ def _gradient_model(model: ir.Model, names: Sequence[str]) -> tuple[ir.Model, di
         if gradient is not None:
             found[name] = tracer.fresh_name(f"gradient.{name}")
             tracer.output(gradient, found[name])
-    return copy, found
+    return copy, cotangents, found
+
+
+def _free(name: str, taken: Container[str | None]) -> str:
+    while name in taken:
+        name = f"{name}'"
+    return name
 
 
 def _next_order(
@@ -148,10 +154,10 @@ def _next_order(
 ) -> tuple[ir.Model, Tensors, list[str]]:
     """The gradients as a model of their own, to be differentiated again, also with respect to the cotangents."""
     random = np.random.default_rng(seed)
-    gradients, _ = _gradient_model(model, names)
+    gradients, cotangents, _ = _gradient_model(model, names)
     outputs = Program(model).run(values)
-    cotangents = {_cotangent(k): random.standard_normal(v.shape) for k, v in outputs.items() if v.dtype == np.float64}
-    return gradients, {**values, **cotangents}, [*names, *cotangents]
+    given = {name: random.standard_normal(outputs[output].shape) for output, name in cotangents.items()}
+    return gradients, {**values, **given}, [*names, *given]
 
 
 def _wrong_node(model: ir.Model, values: Tensors, tolerance: float, seed: int) -> str:
@@ -198,5 +204,5 @@ def _alone(node: ir.Node, seen: Tensors) -> ir.Model:
     attributes = {name: attribute.value for name, attribute in node.attributes.items()}
     results = tracer.emit(node.op_type, *operands, outputs=len(node.outputs), **attributes)
     for position, result in enumerate(results):
-        tracer.output(result, f"output_{position}")
+        tracer.output(result, tracer.fresh_name(f"output_{position}"))
     return new_model(tracer.graph)

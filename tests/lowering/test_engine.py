@@ -62,6 +62,34 @@ def test_a_graph_needs_no_tracer() -> None:
     assert tracer.graph.outputs[0].name == "y"
 
 
+def test_what_reaches_no_output_is_gone(lowered: Callable[..., Any]) -> None:
+    """ONNX Runtime before 1.19 gives a tensor that nobody reads the memory of one in use, from the second run on."""
+
+    def program(arrays: dict[str, Array]) -> dict[str, Array]:
+        op.Sin(op.Exp(arrays["x"]))
+        return {"y": op.Abs(arrays["x"])}
+
+    assert lowered(program, {"x": X}).operators == ["Abs"]
+
+
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("operator", ["Conv", "MaxPool", "AveragePool"])
+def test_strides_larger_than_the_window(auto_pad: str, operator: str, lowered: Callable[..., Any]) -> None:
+    """Nothing is padded, and each window sees the first element of its stride."""
+    x = np.random.default_rng(0).standard_normal((1, 2, 7, 6)).astype(np.float32)
+    identity = np.eye(2, dtype=np.float32).reshape(2, 2, 1, 1)
+
+    def program(arrays: dict[str, Array]) -> dict[str, Array]:
+        how: dict[str, Any] = {"strides": [3, 2], "auto_pad": auto_pad}
+        if operator == "Conv":
+            return {"y": op.Conv(arrays["x"], identity, **how)}
+        return {"y": getattr(op, operator)(arrays["x"], kernel_shape=[1, 1], **how)}
+
+    model = lowered(program, {"x": x})
+    assert not any("auto_pad" in node.attributes for node in model.graph)
+    np.testing.assert_array_equal(model.run()["y"], x[..., ::3, ::2])
+
+
 @pytest.mark.parametrize(
     ("operator", "expected"),
     [

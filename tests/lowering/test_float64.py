@@ -136,6 +136,15 @@ def test_no_product_of_transposed_matrices_is_left_to_be_fused(lowered: Callable
         assert not (node.op_type == "MatMul" and transposed)
 
 
+def test_no_sigmoid_that_gates_its_own_input_is_left_to_be_fused(lowered: Callable[..., Any]) -> None:
+    """As above. Other sigmoids stay."""
+    silu = lowered(lambda arrays: {"y": arrays["x"] * op.Sigmoid(arrays["x"])}, {"x": X})
+    assert "Sigmoid" not in silu.operators
+    with np.errstate(over="ignore"):
+        np.testing.assert_allclose(silu.run()["y"], X / (1 + np.exp(-X)), rtol=1e-14)
+    assert "Sigmoid" in lowered(lambda arrays: {"y": op.Sigmoid(arrays["x"]) * 2.0}, {"x": X}).operators
+
+
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize(
     ("strides", "pads", "dilations", "group"),
@@ -205,7 +214,7 @@ def test_automatic_padding_is_that_of_float32(auto_pad: str, named: bool, lowere
 
 def test_every_lowering_for_float64_has_a_test() -> None:
     tested = {row[0] for row in UNARY} | {row[0] for row in MULTIPLE} | {row[0] for row in ON_INTERVALS}
-    tested |= {"AveragePool", "Conv", "ConvTranspose", "LayerNormalization", "MatMul"}
+    tested |= {"AveragePool", "Conv", "ConvTranspose", "LayerNormalization", "MatMul", "Sigmoid"}
     files = {float64.__name__, windows.__name__}
     assert tested == {
         operator for operator, entries in LOWERINGS.items() if any(entry.apply.__module__ in files for entry in entries)

@@ -19,7 +19,7 @@ W = np.random.default_rng(1).standard_normal((3, 2))
 
 MODEL = """
 <ir_version: 9, opset_import: ["" : 17]>
-classifier (float["batch", 3] x) => (float["batch", 2] y)
+classifier (float[batch, 3] x) => (float[batch, 2] y)
 <float[3, 2] weight = {0.1, -0.2, 0.3, 0.4, 0.5, -0.6}, float[2] bias = {0.5, -0.5}>
 {
     scale = Constant <value_float = 0.5> ()
@@ -152,7 +152,7 @@ def test_unsupported_operators_are_named() -> None:
 def test_functions_are_inlined(model: onnx.ModelProto) -> None:
     text = """
     <ir_version: 9, opset_import: ["" : 20, "local" : 1]>
-    caller (float["n"] x) => (float["n"] y) { y = local.twice(x) }
+    caller (float[n] x) => (float[n] y) { y = local.twice(x) }
     <domain: "local", opset_import: ["" : 20]>
     twice (a) => (b) { c = Exp(a) b = Add(c, c) }
     """
