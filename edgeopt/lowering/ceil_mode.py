@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeopt.autodiff.rules.pooling import Pooling
 from edgeopt.autodiff.site import Site
-from edgeopt.autodiff.windows import Window, pad, pooling_ends, window_of
+from edgeopt.autodiff.windows import Window, images_of, pad, pooling_ends, window_of
 from edgeopt.lowering.registry import lowering
+from edgeopt.lowering.windows import average_pool, ungrouped_images
 from edgeopt.tracing import Array
 from edgeopt.tracing.shapes import is_static
 
@@ -52,6 +54,21 @@ def pooling_without_rounding(n: Site) -> tuple[Array, ...]:
     if not n.attr("count_include_pad", 0):
         return results
     return (results[0] * _correction(n, window),)
+
+
+def _rounds_at_run_time(n: Site) -> bool:
+    return bool(n.attr("ceil_mode", 0)) and not is_static(n.x.shape[2:])
+
+
+@lowering("MaxPool", when=_rounds_at_run_time)
+def max_pool_at_run_time(n: Site) -> Array:
+    """Over an input padded for more windows than count, which are cut off."""
+    pooling = Pooling(n)
+    padded = pooling.pad(images_of(n.x), -math.inf)
+    return ungrouped_images(n, pooling.maximum(padded, pooling.window.kernel))
+
+
+lowering("AveragePool", when=_rounds_at_run_time)(average_pool)
 
 
 def _correction(n: Site, window: Window) -> NDArray[Any]:

@@ -239,6 +239,20 @@ def matmul_of_transposed(n: Site) -> Array:
     return op.MatMul(*operands)
 
 
+def _activates_a_product(n: Site) -> bool:
+    producer = n.x.value.producer()
+    # Casts from float64 to itself, and identities, are gone before anything is fused.
+    while producer is not None and producer.op_type in ("Cast", "Identity") and producer.inputs[0] is not None:
+        producer = producer.inputs[0].producer()
+    return is_double(n) and producer is not None and producer.op_type in ("Add", "Gemm")
+
+
+@lowering("Relu", "Sigmoid", "Tanh", when=_activates_a_product)
+def activation_of_a_product(n: Site) -> Array:
+    """1.17 fuses it with the product into an operator for which it then has no kernel; see `matmul_of_transposed`."""
+    return n.tracer.emit(n.node.op_type, op.Sum(n.x))
+
+
 def _gates_its_input(n: Site) -> bool:
     readers = {user for user, _ in n.y.value.uses() if user.op_type == "Mul"}
     return is_double(n) and any(n.x.value in user.inputs for user in readers)

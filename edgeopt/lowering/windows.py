@@ -113,11 +113,15 @@ def average_pool(n: Site) -> Array:
     pooling = Pooling(n)
     ones = pooling.ones()
     padded_ones = _counting_padding(n, pooling, ones) if n.attr("count_include_pad", 0) else pooling.pad(ones)
-    average = pooling.sum(pooling.pad(images_of(n.x))) / pooling.sum(padded_ones)
+    return ungrouped_images(n, pooling.sum(pooling.pad(images_of(n.x))) / pooling.sum(padded_ones))
+
+
+def ungrouped_images(n: Site, pooled: Array) -> Array:
+    """(N·C, 1, …) as the (N, C, …) of the node's output."""
     if is_static(n.x.shape[1:]):
-        return op.Reshape(average, [-1, *n.y.shape[1:]]).with_shape(n.y.shape)
-    target = op.Concat(op.Shape(n.x, end=2), op.Shape(average, start=2), axis=0)
-    return op.Reshape(average, target).with_shape(n.y.shape)
+        return op.Reshape(pooled, [-1, *n.y.shape[1:]]).with_shape(n.y.shape)
+    target = op.Concat(op.Shape(n.x, end=2), op.Shape(pooled, start=2), axis=0)
+    return op.Reshape(pooled, target).with_shape(n.y.shape)
 
 
 def _counting_padding(n: Site, pooling: Pooling, ones: Array) -> Array:

@@ -72,9 +72,10 @@ def test_what_reaches_no_output_is_gone(lowered: Callable[..., Any]) -> None:
     assert lowered(program, {"x": X}).operators == ["Abs"]
 
 
+@pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
 @pytest.mark.parametrize("operator", ["Conv", "MaxPool", "AveragePool"])
-def test_strides_larger_than_the_window(auto_pad: str, operator: str, lowered: Callable[..., Any]) -> None:
+def test_strides_larger_than_the_window(auto_pad: str, operator: str, named: bool, lowered: Callable[..., Any]) -> None:
     """Nothing is padded, and each window sees the first element of its stride."""
     x = np.random.default_rng(0).standard_normal((1, 2, 7, 6)).astype(np.float32)
     identity = np.eye(2, dtype=np.float32).reshape(2, 2, 1, 1)
@@ -85,7 +86,7 @@ def test_strides_larger_than_the_window(auto_pad: str, operator: str, lowered: C
             return {"y": op.Conv(arrays["x"], identity, **how)}
         return {"y": getattr(op, operator)(arrays["x"], kernel_shape=[1, 1], **how)}
 
-    model = lowered(program, {"x": x})
+    model = lowered(program, {"x": x}, {"x": ("batch", 2, "height", "width")} if named else None)
     assert not any("auto_pad" in node.attributes for node in model.graph)
     np.testing.assert_array_equal(model.run()["y"], x[..., ::3, ::2])
 
@@ -105,19 +106,28 @@ def test_reductions_over_nothing(operator: str, expected: Any, lowered: Callable
     np.testing.assert_allclose(model.run()["y"], expected)
 
 
+@pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize("include", [False, True])
 @pytest.mark.parametrize("operator", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize(
     ("size", "kernel", "stride", "padding"), [(8, 2, 3, 1), (7, 2, 3, 1), (9, 3, 4, 1), (8, 3, 2, 1), (4, 2, 5, 1)]
 )
 def test_pooling_rounds_as_torch_does(
-    operator: str, include: bool, size: int, kernel: int, stride: int, padding: int, lowered: Callable[..., Any]
+    operator: str,
+    include: bool,
+    named: bool,
+    size: int,
+    kernel: int,
+    stride: int,
+    padding: int,
+    lowered: Callable[..., Any],
 ) -> None:
     x = np.random.default_rng(0).standard_normal((2, 3, size)).astype(np.float32)
     how = {"kernel_shape": [kernel], "strides": [stride], "pads": [padding] * 2, "ceil_mode": 1}
     if operator == "AveragePool":
         how["count_include_pad"] = int(include)
-    model = lowered(lambda arrays: {"y": getattr(op, operator)(arrays["x"], **how)}, {"x": x})
+    shapes = {"x": ("batch", 3, "length")} if named else None
+    model = lowered(lambda arrays: {"y": getattr(op, operator)(arrays["x"], **how)}, {"x": x}, shapes)
     tensor = torch.tensor(x)
     if operator == "MaxPool":
         expected = torch.nn.functional.max_pool1d(tensor, kernel, stride, padding, 1, True)

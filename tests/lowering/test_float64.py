@@ -136,6 +136,15 @@ def test_no_product_of_transposed_matrices_is_left_to_be_fused(lowered: Callable
         assert not (node.op_type == "MatMul" and transposed)
 
 
+@pytest.mark.parametrize("operator", ["Relu", "Sigmoid", "Tanh"])
+def test_no_activation_of_a_product_is_left_to_be_fused(operator: str, lowered: Callable[..., Any]) -> None:
+    """As above."""
+    x, w = RANDOM.standard_normal((3, 4)), RANDOM.standard_normal((4, 2))
+    model = lowered(lambda arrays: {"y": getattr(op, operator)(op.Gemm(arrays["x"], arrays["w"]))}, {"x": x, "w": w})
+    assert model.operators == ["Gemm", "Sum", operator]
+    assert model.run()["y"].shape == (3, 2)
+
+
 def test_no_sigmoid_that_gates_its_own_input_is_left_to_be_fused(lowered: Callable[..., Any]) -> None:
     """As above. Other sigmoids stay."""
     silu = lowered(lambda arrays: {"y": arrays["x"] * op.Sigmoid(arrays["x"])}, {"x": X})
@@ -214,7 +223,8 @@ def test_automatic_padding_is_that_of_float32(auto_pad: str, named: bool, lowere
 
 def test_every_lowering_for_float64_has_a_test() -> None:
     tested = {row[0] for row in UNARY} | {row[0] for row in MULTIPLE} | {row[0] for row in ON_INTERVALS}
-    tested |= {"AveragePool", "Conv", "ConvTranspose", "LayerNormalization", "MatMul", "Sigmoid"}
+    tested |= {"AveragePool", "Conv", "ConvTranspose", "LayerNormalization", "MatMul"}
+    tested |= {"Relu", "Sigmoid", "Tanh"}
     files = {float64.__name__, windows.__name__}
     assert tested == {
         operator for operator, entries in LOWERINGS.items() if any(entry.apply.__module__ in files for entry in entries)
