@@ -19,7 +19,7 @@ from edgeopt.training.plan import Plan, select_trainable
 from edgeopt.training.signatures import SIGNATURES
 from edgeopt.training.state import initial_state
 from edgeopt.transforms import Transform
-from edgeopt_runtime.manifest import Hyperparameter, InputSpec, Manifest, OutputSpec
+from edgeopt_runtime.manifest import InputSpec, Manifest, OutputSpec
 
 __all__ = ["MINIMUM_ONNXRUNTIME", "compose"]
 
@@ -83,7 +83,7 @@ def compose(
         minimum_onnxruntime=MINIMUM_ONNXRUNTIME,
         tensors=tuple(state.tensors.values()),
         accumulators=tuple(state.accumulators.values()),
-        hyperparameters=tuple(Hyperparameter(name, "float64", value) for name, value in plan.hyperparameters()),
+        hyperparameters=tuple(plan.hyperparameters()),
         inputs=(*inputs, *targets),
         outputs=tuple(outputs),
         signatures={name: graph.signature for name, graph in built.items()},

@@ -11,9 +11,10 @@ from edgeopt.errors import ParameterPatternError, SignatureError
 from edgeopt.losses import Loss
 from edgeopt.metrics import Metric
 from edgeopt.optimizers import Optimizer
-from edgeopt.schedules import SCHEDULES
+from edgeopt.schedules import SCHEDULES, Schedule
 from edgeopt.training.forward import ForwardModel
 from edgeopt.transforms import Transform
+from edgeopt_runtime.manifest import Hyperparameter
 
 __all__ = ["Plan", "select_trainable"]
 
@@ -44,15 +45,16 @@ class Plan:
         if repeated:
             raise SignatureError(f"Several reported values would be called {repeated}; use each metric once.")
 
-    def hyperparameters(self) -> Iterator[tuple[str, float]]:
-        """Every hyperparameter by its full name, `owner.name`, with its default."""
-        for name, value in self.optimizer.schedule.hyperparameters().items():
-            yield f"schedule.{name}", value
-        for name, value in self.optimizer.hyperparameters().items():
-            yield f"optimizer.{name}", value
-        for position, transform in enumerate(self.transforms):
-            for name, value in transform.hyperparameters().items():
-                yield f"{self.transform_name(position)}.{name}", value
+    def hyperparameters(self) -> Iterator[Hyperparameter]:
+        """Every hyperparameter under its full name, `owner.name`; the description names the class to read about it."""
+        owners: list[tuple[str, Schedule | Optimizer | Transform]] = [
+            ("schedule", self.optimizer.schedule),
+            ("optimizer", self.optimizer),
+            *((self.transform_name(position), transform) for position, transform in enumerate(self.transforms)),
+        ]
+        for owner, settings in owners:
+            for name, value in settings.hyperparameters().items():
+                yield Hyperparameter(f"{owner}.{name}", "float64", value, f"{name} of {type(settings).__name__}")
 
     def transform_name(self, position: int) -> str:
         """`clip_by_value`, and `clip_by_value_2` for the second of its kind."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx
 import pytest
@@ -25,7 +27,7 @@ def models() -> dict[str, onnx.ModelProto]:
     def value(name: str, *shape: int | str) -> onnx.ValueInfoProto:
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 
-    def model(name: str, nodes: list, inputs: list, outputs: list, functions: list = ()) -> onnx.ModelProto:
+    def model(name: str, nodes: list, inputs: list, outputs: list, functions: Sequence = ()) -> onnx.ModelProto:
         graph = helper.make_graph(nodes, name, inputs, outputs)
         opsets = [helper.make_opsetid("", 20), helper.make_opsetid("edgeopt", 1)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=9, functions=list(functions))
@@ -93,4 +95,4 @@ def manifest() -> Manifest:
 
 @pytest.fixture
 def bundle(manifest, models) -> Bundle:
-    return Bundle(manifest, models, {"gain": np.array(3, np.float32), "optimizer.step": np.int64(0)})
+    return Bundle(manifest, models, {"gain": np.array(3, np.float32), "optimizer.step": np.array(0)})

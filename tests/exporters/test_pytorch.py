@@ -20,7 +20,7 @@ def export(module: nn.Module, example: Any, **settings: Any) -> edgeopt.Bundle:
     return edgeopt.export(module, example, **{"loss": MSE(), "optimizer": SGD(lr=0.1), **settings})
 
 
-def operators(bundle: edgeopt.Bundle, graph: str) -> list[str]:
+def operators(bundle: Any, graph: str) -> list[str]:
     return [node.op_type for node in onnx.load_from_string(bundle.graphs[graph]).graph.node]
 
 
@@ -28,7 +28,7 @@ def roles(bundle: edgeopt.Bundle) -> dict[str, str]:
     return {spec.name: spec.role for spec in bundle.manifest.tensors}
 
 
-def stepped(parameter: nn.Parameter) -> np.ndarray:
+def stepped(parameter: torch.Tensor) -> np.ndarray:
     """A parameter after one step of SGD with learning rate 0.1."""
     assert parameter.grad is not None
     return (parameter - 0.1 * parameter.grad).detach().numpy()
@@ -197,7 +197,7 @@ def test_inputs_by_position_or_name_and_named_outputs(as_mapping: bool) -> None:
 def test_an_example_batch_of_one_does_not_freeze_the_batch_size() -> None:
     session = export(nn.Linear(3, 2), torch.randn(1, 3)).session()
     for size in (1, 7, 32):
-        assert np.shape(session.predict(np.zeros((size, 3), np.float32))) == (size, 2)
+        assert np.asarray(session.predict(np.zeros((size, 3), np.float32))).shape == (size, 2)
 
 
 def test_a_static_batch_when_asked_for() -> None:

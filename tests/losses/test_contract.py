@@ -28,7 +28,7 @@ CASES = {
 }
 
 
-@pytest.fixture(params=CASES.values(), ids=CASES)
+@pytest.fixture(params=list(CASES.values()), ids=list(CASES))
 def case(request):
     return request.param
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,13 +92,15 @@ def test_a_label_that_is_no_class_shows_and_harms_no_other_gradient(assert_equal
 
     kept = logits[[0, 2]].clone().requires_grad_()
     torch.nn.functional.cross_entropy(kept, labels[[0, 2]], reduction="sum").backward()
+    assert rows.grad is not None
     torch.testing.assert_close(rows.grad[[0, 2]], kept.grad)
     assert not rows.grad[1].any()
 
 
 def test_class_weights_may_be_any_sequence_or_array():
     expected = CrossEntropy(weight=(1.0, 0.5))
-    for weight in ([1, 0.5], np.array([1.0, 0.5]), torch.tensor([1.0, 0.5])):
+    weights: list[Any] = [[1, 0.5], np.array([1.0, 0.5]), torch.tensor([1.0, 0.5])]
+    for weight in weights:
         assert CrossEntropy(weight=weight) == expected
         assert hash(CrossEntropy(weight=weight)) == hash(expected)
 

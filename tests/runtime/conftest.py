@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -129,7 +130,8 @@ def make_graph(manifest: Manifest, name: str, program: str) -> bytes:
         left, _, output = line.partition(" -> ")
         operator, *inputs = left.split()
         operator, _, _ = operator.partition(":")
-        attributes = {"Cast": {"to": TensorProto.FLOAT}, "Transpose": {"perm": [1, 0]}}.get(operator, {})
+        settings: dict[str, dict[str, Any]] = {"Cast": {"to": TensorProto.FLOAT}, "Transpose": {"perm": [1, 0]}}
+        attributes = settings.get(operator, {})
         if operator.startswith("Reduce"):
             attributes = {"keepdims": 0}
         nodes.append(helper.make_node(operator, inputs, [output], **attributes))

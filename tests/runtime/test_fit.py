@@ -22,7 +22,7 @@ def test_fit_is_a_loop_of_steps(session, packed, make_batches):
 
 
 def test_batches_may_be_made_for_each_epoch(session, make_batches):
-    calls = []
+    calls: list[None] = []
 
     def batches():
         calls.append(None)
@@ -91,20 +91,22 @@ def test_progress_is_shown_on_a_terminal_only(session, make_batches, monkeypatch
         monkeypatch.setattr(sys, "stderr", stream)
         session.fit(make_batches(2, 2), epochs=2)
         assert bool(stream.getvalue()) is shown
-    monkeypatch.setattr(sys, "stderr", Terminal())
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
     session.fit(make_batches(2, 2), epochs=2)
-    lines = sys.stderr.getvalue().split("\n")
+    lines = terminal.getvalue().split("\n")
     assert len(lines) == 3
     assert "epoch 2/2 [========================] 2/2" in lines[1]
     assert "loss " in lines[1]
 
 
 def test_progress_without_a_total_counts(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", Terminal())
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
     line = Progress("epoch 1/1", None)
     line.update(1, {"loss": 0.123456})
     line.close(2, {"loss": 0.1})
-    assert "epoch 1/1 2 " in sys.stderr.getvalue()
-    assert "loss 0.1235" in sys.stderr.getvalue()
+    assert "epoch 1/1 2 " in terminal.getvalue()
+    assert "loss 0.1235" in terminal.getvalue()
     monkeypatch.setattr(sys, "stderr", None)
     Progress("epoch 1/1", None).close(1, {})

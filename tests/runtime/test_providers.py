@@ -63,7 +63,12 @@ def test_options_reach_onnxruntime(contents, monkeypatch):
 def test_graphs_are_opened_when_they_are_needed(packed, monkeypatch, make_batches):
     opened = []
     real = Options.open
-    monkeypatch.setattr(Options, "open", lambda self, file, graph: opened.append(file) or real(self, file, graph))
+
+    def watched(self, file, graph):
+        opened.append(file)
+        return real(self, file, graph)
+
+    monkeypatch.setattr(Options, "open", watched)
     session = TrainingSession.load(packed)
     (batch,) = make_batches(2)
     assert opened == []

@@ -26,7 +26,7 @@ class Fault:
         self.fail_at = 0
         self.log: list[str] = []
         for name in CALLS:
-            monkeypatch.setattr(atomic.os, name, self._wrap(name, getattr(os, name)))
+            monkeypatch.setattr(f"{atomic.__name__}.os.{name}", self._wrap(name, getattr(os, name)))
 
     def _wrap(self, name, function):
         def wrapped(*args, **kwargs):
@@ -67,7 +67,7 @@ def test_a_failure_at_any_point_leaves_the_old_bundle_or_the_new_one(place, make
     before = session.parameters()["weight"]
     session.step(make_batches(4)[0])
     after = session.parameters()["weight"]
-    outcomes = []
+    outcomes: list[bool] = []
     finished = False
     while not finished:
         with monkeypatch.context() as patch:
@@ -107,7 +107,7 @@ def test_a_full_disk_while_writing_removes_what_was_written(place, make_batches,
         written += len(data)
         return real(descriptor, data)
 
-    monkeypatch.setattr(atomic.os, "write", write)
+    monkeypatch.setattr(f"{atomic.__name__}.os.write", write)
     with pytest.raises(StorageError, match="No space left on device"):
         session.save(place)
     monkeypatch.undo()
@@ -119,7 +119,7 @@ def test_a_full_disk_while_writing_removes_what_was_written(place, make_batches,
 
 def test_short_writes_are_continued(contents, tmp_path, monkeypatch, packed):
     real = os.write
-    monkeypatch.setattr(atomic.os, "write", lambda descriptor, data: real(descriptor, data[:7]))
+    monkeypatch.setattr(f"{atomic.__name__}.os.write", lambda descriptor, data: real(descriptor, data[:7]))
     write_bundle(tmp_path / "a.edgeopt", contents.manifest, contents.graphs, contents.state)
     assert (tmp_path / "a.edgeopt").read_bytes() == packed
 
@@ -130,7 +130,7 @@ def test_an_interrupt_leaves_nothing_behind(place, monkeypatch):
     def interrupted(descriptor):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(atomic.os, "fsync", interrupted)
+    monkeypatch.setattr(f"{atomic.__name__}.os.fsync", interrupted)
     with pytest.raises(KeyboardInterrupt):
         session.save(place)
     assert [path.name for path in place.parent.iterdir()] == [place.name]
@@ -153,6 +153,7 @@ while True:
 def test_killed_processes_leave_a_whole_bundle(place):
     for delay in (0.01, 0.05, 0.11, 0.17):
         process = subprocess.Popen([sys.executable, "-c", SAVE_FOREVER, str(place)], stdout=subprocess.PIPE)
+        assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         time.sleep(delay)
         process.send_signal(signal.SIGKILL)

@@ -12,7 +12,7 @@ def test_calls_from_several_threads_are_carried_out_one_after_the_other(packed, 
     (batch,) = make_batches(4)
     probe = np.eye(3, dtype=np.float32)
 
-    def work(index: int) -> tuple[np.ndarray, dict]:
+    def work(index: int):
         for _ in range(20):
             session.step(batch)
         session.save(tmp_path / f"{index}.edgeopt")

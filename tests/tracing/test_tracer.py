@@ -232,5 +232,7 @@ def test_multiplying_by_one_adds_no_node() -> None:
     assert not list(graph)
     tracer.output(1.0 - x * 1.0 * (1.0 / (1.0 - x)), "y")
     model = ir.serde.serialize_model(new_model(graph))
-    (y,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": np.asarray([0.5, 0.25, -1.0], np.float32)})
+    (y,) = onnxruntime.InferenceSession(model.SerializeToString()).run(
+        None, {"x": np.asarray([0.5, 0.25, -1.0], np.float32)}
+    )
     np.testing.assert_allclose(y, [0.0, 2 / 3, 1.5], rtol=1e-6)

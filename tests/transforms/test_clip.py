@@ -27,7 +27,7 @@ def with_torch(clip, grads, bound):
     for param, grad in zip(params, grads, strict=True):
         param.grad = torch.tensor(grad)
     norm = clip(params, bound)
-    return [param.grad.numpy() for param in params], norm
+    return [np.asarray(param.grad) for param in params], norm
 
 
 def draws(seed=0, scale=1.0, dtype=np.float64):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-import onnxruntime  # type: ignore[import-untyped] # it ships no type hints
+import onnxruntime
 
 from edgeopt_runtime import stored_zip
 from edgeopt_runtime.atomic import backup_of, replace_file, replace_folder

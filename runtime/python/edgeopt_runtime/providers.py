@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import onnxruntime  # type: ignore[import-untyped] # it ships no type hints
-from onnxruntime.capi import onnxruntime_pybind11_state as native  # type: ignore[import-untyped] # it ships no type hints
+import onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state as native
 
 from edgeopt_runtime.errors import BundleError, GraphError, ProviderError, UnsupportedVersionError
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnxruntime  # type: ignore[import-untyped] # it ships no type hints
+import onnxruntime
 
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import StateError, UnsupportedVersionError
