@@ -33,27 +33,36 @@ def _metric_terms(builder: GraphBuilder, plan: Plan, targets: Sequence[InputSpec
     return terms
 
 
-def _gradients(builder: GraphBuilder, plan: Plan, total: Array, seed: Array) -> dict[str, Array]:
-    """The gradient of every trainable parameter; zero for one that the loss does not depend on."""
-    parameters = {name: builder.state(name) for name in plan.trainable}
-    found = backward(builder.tracer, {total.value: seed}, [array.value for array in parameters.values()])
-    return {
-        name: xp.zeros_like(parameters[name]) if gradient is None else gradient
-        for name, gradient in zip(parameters, found, strict=True)
-    }
+def _gradients(
+    builder: GraphBuilder, plan: Plan, targets: Sequence[InputSpec], *, averaged: bool
+) -> tuple[dict[str, Array], Array]:
+    """Forward and backward in training mode; reports loss and metrics, and keeps what the forward pass changes.
 
-
-def _step(model: ForwardModel, plan: Plan, state: State, targets: Sequence[InputSpec]) -> BuiltGraph:
-    """(state, batch, hyper) → (state', loss, metrics)."""
-    builder = GraphBuilder("step", state, model.train)
+    Returns:
+        The gradient of every trainable parameter (zero for one that the loss does not depend on), of the mean loss if
+        `averaged` and of the loss sum otherwise; and the weight between them.
+    """
     total, weight = _loss_terms(builder, plan, targets)
     metrics = _metric_terms(builder, plan, targets)
-    gradients = _gradients(builder, plan, total, 1.0 / weight)
+    parameters = {name: builder.state(name) for name in plan.trainable}
+    seed = 1.0 / weight if averaged else xp.ones_like(total)
+    found = backward(builder.tracer, {total.value: seed}, [array.value for array in parameters.values()])
     builder.metric("loss", total / weight)
     for name, value, metric_weight in metrics:
         builder.metric(name, value / metric_weight)
     for name, value in builder.updated_buffers.items():
         builder.set_state(name, value)
+    gradients = {
+        name: xp.zeros_like(parameters[name]) if gradient is None else gradient
+        for name, gradient in zip(parameters, found, strict=True)
+    }
+    return gradients, weight
+
+
+def _step(model: ForwardModel, plan: Plan, state: State, targets: Sequence[InputSpec]) -> BuiltGraph:
+    """(state, batch, hyper) → (state', loss, metrics)."""
+    builder = GraphBuilder("step", state, model.train)
+    gradients, _ = _gradients(builder, plan, targets, averaged=True)
     add_update(builder, plan, gradients)
     return builder.finish()
 
@@ -61,14 +70,7 @@ def _step(model: ForwardModel, plan: Plan, state: State, targets: Sequence[Input
 def _accumulate(model: ForwardModel, plan: Plan, state: State, targets: Sequence[InputSpec]) -> BuiltGraph:
     """(params, buffers, accumulators, batch) → (accumulators', buffers', loss): one microbatch."""
     builder = GraphBuilder("accumulate", state, model.train)
-    total, weight = _loss_terms(builder, plan, targets)
-    metrics = _metric_terms(builder, plan, targets)
-    gradients = _gradients(builder, plan, total, xp.ones_like(total))
-    builder.metric("loss", total / weight)
-    for name, value, metric_weight in metrics:
-        builder.metric(name, value / metric_weight)
-    for name, value in builder.updated_buffers.items():
-        builder.set_state(name, value)
+    gradients, weight = _gradients(builder, plan, targets, averaged=False)
     for name, gradient in gradients.items():
         accumulator = builder.state(accumulator_name(name))
         builder.set_state(accumulator_name(name), accumulator + xp.astype(gradient, accumulator.dtype))
