@@ -24,24 +24,30 @@ CONTENDERS = ("edgeopt", "torch", "torch foreach", "torch fused")
 # 1.5 ms). For so long they would take a core from whoever runs next.
 SETTLING_SECONDS = 0.1
 
+# For so long the machine must have been quiet before a round; several of the kernel's ticks of 10 ms.
+GLANCE_SECONDS = 0.1
+
 
 @dataclass(frozen=True)
 class Schedule:
     """How often who runs.
 
     Attributes:
-        rounds: Blocks of each contender that count.
+        processes: Times that all contenders start afresh. Where a process's memory and threads happen to lie changes
+            its speed for good: between runs of one process each, PyTorch's CNN step with two threads took 4.4 or 5.8 ms.
+        rounds: Blocks of each contender that count, in each process.
         block: Steps of a block that count. One more before them does not: it finds another's data in the caches.
         warm_up: Blocks of each contender before those that count.
         quiet: A round counts if other processes kept fewer cores than this busy.
-        patience: How many times more rounds may be tried; if too few are quiet, the quietest count.
+        patience: Seconds to wait for quiet, in each process. After that every round is taken, and the quietest count.
     """
 
-    rounds: int = 40
+    processes: int = 4
+    rounds: int = 10
     block: int = 8
     warm_up: int = 3
     quiet: float = 0.1
-    patience: int = 10
+    patience: float = 30.0
 
 
 @dataclass
@@ -51,7 +57,7 @@ class Series:
     Attributes:
         seconds: Wall time of each step that counts, (rounds, block).
         processor: CPU seconds of a step, all threads, one mean for each round.
-        losses: The loss of every step, warm-up and rounds that do not count included.
+        losses: The loss of every step of the first process, warm-up and rounds that do not count included.
         memory: Growth of the peak resident memory over that after the imports, MiB; None where it is not known.
     """
 
@@ -74,6 +80,14 @@ class Series:
         """This contender's median over the other's, round by round: what slows both in a round cancels out."""
         own, others = np.median(self.seconds, axis=1), np.median(other.seconds, axis=1)
         return [float(ratio) for ratio in own / others]
+
+    def extend(self, other: Series) -> None:
+        """Add what another process measured."""
+        self.seconds += other.seconds
+        self.processor += other.processor
+        self.losses = self.losses or other.losses
+        known = [memory for memory in (self.memory, other.memory) if memory is not None]
+        self.memory = max(known, default=None)
 
     def choose(self, rounds: list[int]) -> None:
         """Count only these rounds."""
@@ -146,6 +160,18 @@ def duel(folder: Path, schedule: Schedule, threads: int) -> Duel:
 
     Which rounds count is decided by what other processes did, never by the times.
     """
+    series = {name: Series() for name in CONTENDERS}
+    loads: list[float] = []
+    for _ in range(schedule.processes):
+        measured, counted = _processes(folder, schedule, threads)
+        loads += counted
+        for name, each in measured.items():
+            series[name].extend(each)
+    return Duel(series, (float(np.median(loads)), max(loads)))
+
+
+def _processes(folder: Path, schedule: Schedule, threads: int) -> tuple[dict[str, Series], list[float]]:
+    """What one process of each contender did, and the load by others in each round that counts."""
     pause = SETTLING_SECONDS if threads > 1 else 0.0
     loads: list[float] = []
     with ExitStack() as stack:
@@ -162,15 +188,24 @@ def duel(folder: Path, schedule: Schedule, threads: int) -> Duel:
 
         for number in range(schedule.warm_up):
             play(number, counts=False)
-        for number in range(schedule.rounds * schedule.patience):
-            neighbours.load()
-            play(number, counts=True)
-            loads.append(neighbours.load())
-            if sum(load < schedule.quiet for load in loads) >= schedule.rounds:
+        deadline = time.monotonic() + schedule.patience
+        while sum(load < schedule.quiet for load in loads) < schedule.rounds:
+            if time.monotonic() > deadline and len(loads) >= schedule.rounds:
                 break
+            _wait(neighbours, schedule.quiet, deadline)
+            play(len(loads), counts=True)
+            loads.append(neighbours.load())
     chosen = sorted(sorted(range(len(loads)), key=loads.__getitem__)[: schedule.rounds])
     series = {name: contender.series for name, contender in contenders.items()}
     for each in series.values():
         each.choose(chosen)
-    counted = [loads[index] for index in chosen]
-    return Duel(series, (float(np.median(counted)), max(counted)))
+    return series, [loads[index] for index in chosen]
+
+
+def _wait(neighbours: Neighbours, quiet: float, deadline: float) -> None:
+    """Sleep until the others are quiet, or the deadline."""
+    neighbours.load()
+    while True:
+        time.sleep(GLANCE_SECONDS)
+        if neighbours.load() < quiet or time.monotonic() > deadline:
+            return

@@ -10,7 +10,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "training_step.py"
 
 def test_a_short_run_reports_contenders_that_train_the_same(tmp_path: Path) -> None:
     choice = ["--models", "cnn", "--optimizers", "adamw", "--threads", "1"]
-    brief = ["--rounds", "2", "--block", "2", "--patience", "1", "--out", str(tmp_path)]
+    brief = ["--processes", "1", "--rounds", "2", "--block", "2", "--patience", "0", "--out", str(tmp_path)]
     run = subprocess.run([sys.executable, str(SCRIPT), *choice, *brief], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
 
