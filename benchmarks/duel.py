@@ -33,8 +33,8 @@ class Schedule:
     """How often who runs.
 
     Attributes:
-        processes: Times that all contenders start afresh. Where a process's memory and threads happen to lie changes
-            its speed for good: between runs of one process each, PyTorch's CNN step with two threads took 4.4 or 5.8 ms.
+        processes: Times that all contenders start afresh. How a process's memory and threads happen to lie sets its
+            speed: between runs of one process each, PyTorch's CNN step with two threads took 4.4 ms or 5.8 ms.
         rounds: Blocks of each contender that count, in each process.
         block: Steps of a block that count. One more before them does not: it finds another's data in the caches.
         warm_up: Blocks of each contender before those that count.
