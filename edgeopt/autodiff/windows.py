@@ -47,16 +47,6 @@ class Window:
         """Elements from the first tap to the last, both included."""
         return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
 
-    @property
-    def is_padded(self) -> bool:
-        """Whether there is any padding."""
-        return any(self.begin) or any(self.end)
-
-    @property
-    def is_partition(self) -> bool:
-        """Whether windows touch each other and nothing else: no overlap, gaps or padding."""
-        return self.kernel == self.strides and set(self.dilations) == {1} and not self.is_padded
-
     def with_end(self, end: Sequence[int]) -> Window:
         """The same window with other padding behind."""
         return replace(self, end=tuple(end))

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from edgeopt.errors import TracingError
 from edgeopt.tracing import shapes
-from edgeopt.tracing.array import Array, ArrayLike, to_ir_dtype, to_numpy_dtype
+from edgeopt.tracing.array import Array, ArrayLike, to_ir_dtype
 from edgeopt.tracing.inference import infer
 
 __all__ = ["DOMAIN", "IR_VERSION", "OPSET", "Tracer"]
@@ -224,10 +224,16 @@ class Tracer:
         return Array(self, value)
 
     def output(self, array: Array, name: str) -> None:
-        """Make an array an output of the graph under this name."""
+        """Make an array an output of the graph under this name; an intermediate tensor of that name gives it up.
+
+        Raises:
+            TracingError: An input or another output has the name.
+        """
         value = array.value
         if value.is_graph_output() or value.is_graph_input() or value.producer() is None:
             array = self._append_identity(array)
+        if name in self._names and array.value.name != name:
+            self._free_name(name)
         self._names.add(name)
         array.value.name = name
         self.graph.outputs.append(array.value)
@@ -235,7 +241,10 @@ class Tracer:
     def _append_identity(self, array: Array) -> Array:
         return self._append(ir.Node("", "Identity", [array.value], num_outputs=1))[0]
 
-    @staticmethod
-    def dtype_of(value: ir.Value) -> np.dtype[Any] | None:
-        """The numpy dtype of a tensor, None where the graph does not say."""
-        return None if value.dtype is None else to_numpy_dtype(value.dtype)
+    def _free_name(self, name: str) -> None:
+        if any(value.name == name for value in (*self.graph.inputs, *self.graph.outputs)):
+            raise TracingError(f"The graph has an input or output named {name!r} already.")
+        for node in self.graph:
+            for value in node.outputs:
+                if value.name == name:
+                    value.name = self.fresh_name(f"{name}_inner")

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
+from edgeopt.errors import SignatureError
 from edgeopt.lowering import lower, uses_random_numbers
 from edgeopt.tracing import Array, Tracer, new_graph, new_model
 from edgeopt.training.forward import ForwardGraph
@@ -89,6 +90,12 @@ class GraphBuilder:
         self._output(value, GraphOutput(name, "output"))
 
     def _output(self, value: Array, port: GraphOutput) -> None:
+        if port.name in self._kinds or port.name in {output.name for output in self._outputs}:
+            raise SignatureError(
+                f"{self._name}.onnx would return {port.name!r}, which is also the name of "
+                f"{'an input' if port.name in self._kinds else 'another result'}. Rename that input (the argument of "
+                "forward, or the loss's `target`), output, parameter or metric."
+            )
         self.tracer.output(value, port.name)
         self._outputs.append(port)
 
@@ -96,7 +103,6 @@ class GraphBuilder:
         """Lower, clean up and serialize."""
         if uses_random_numbers(self.graph):
             draws = self.state(DRAWS)
-            # Before lowering, which merges nodes that the tracer still knows as separate ones.
             self.set_state(DRAWS, draws + np.int64(1))
             lower(self.tracer, seed=self.state(SEED), draws=draws)
         else:

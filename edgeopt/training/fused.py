@@ -7,6 +7,7 @@ a native kernel of that name runs the kernel instead.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 import onnx_ir as ir
@@ -21,6 +22,7 @@ class Functions:
 
     def __init__(self) -> None:
         self.by_name: dict[str, ir.Function] = {}
+        self._calls: Counter[str] = Counter()
 
     def call(
         self,
@@ -43,7 +45,8 @@ class Functions:
             The results by name, as arrays of the calling graph.
         """
         flags = dict(attributes or {})
-        unique = name if name not in self.by_name else f"{name}_{len(self.by_name) + 1}"
+        self._calls[name] += 1
+        unique = name if self._calls[name] == 1 else f"{name}_{self._calls[name]}"
         signature = {key: (array.dtype, array.shape) for key, array in inputs.items()}
         function = trace_function(unique, signature, body, tuple(flags))
         used = [value for value in function.inputs if value.uses()]

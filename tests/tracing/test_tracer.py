@@ -236,3 +236,17 @@ def test_multiplying_by_one_adds_no_node() -> None:
         None, {"x": np.asarray([0.5, 0.25, -1.0], np.float32)}
     )
     np.testing.assert_allclose(y, [0.0, 2 / 3, 1.5], rtol=1e-6)
+
+
+def test_an_output_takes_its_name_from_an_intermediate_but_not_from_an_input():
+    graph = new_graph("g")
+    tracer = Tracer(graph)
+    x = tracer.input("x", np.float32, (3,))
+    inner = tracer.emit("Exp", x)
+    assert inner.value.name == "exp"
+    tracer.output(tracer.emit("Neg", inner), "exp")
+    names = [value.name for node in graph for value in node.outputs]
+    assert len(set(names)) == len(names)
+    for taken in ("x", "exp"):
+        with pytest.raises(TracingError, match="input or output named"):
+            tracer.output(tracer.emit("Sqrt", inner), taken)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from torch import nn
@@ -162,3 +163,45 @@ def test_names_that_meet_our_own_are_refused() -> None:
     module.forward = lambda x: module["optimizer"](x) * module["optimizer"].step
     with pytest.raises(SignatureError, match=r"optimizer\.step"):
         edgeopt.export(module, torch.randn(4, 3), loss=MSE(), optimizer=SGD(lr=0.1))
+
+
+class Named(nn.Module):
+    """One input and one output, called as the test wants."""
+
+    def __init__(self, output: str) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.output = output
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {self.output: torch.relu(self.linear(x))}
+
+
+def test_an_output_may_be_called_as_a_tensor_inside() -> None:
+    """torch calls the layer's result `linear`, and so does the module its own output."""
+    module = Named("linear")
+    session = edgeopt.export(module, torch.randn(4, 3), loss=MSE(), optimizer=SGD(lr=0.1)).session()
+    x = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
+    expected = module(torch.from_numpy(x))["linear"].detach().numpy()
+    np.testing.assert_allclose(np.asarray(session.predict(x)), expected, rtol=1e-6)
+    assert np.isfinite(session.step((x, x))["loss"])
+
+
+def test_names_that_meet_in_one_graph_are_refused_at_export() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+
+        def forward(self, lr: torch.Tensor) -> torch.Tensor:
+            return self.linear(lr)
+
+    for module, name in ((Named("x"), "'x'"), (Scaled(), "'lr'")):
+        with pytest.raises(SignatureError, match=f"would return {name}, which is also the name of an input"):
+            edgeopt.export(module, torch.randn(4, 3), loss=MSE(), optimizer=SGD(lr=0.1))
+
+
+def test_fused_operations_of_one_kind_are_numbered_as_their_hyperparameters_are() -> None:
+    bundle: Any = export(transforms=[ClipByValue(1.0), ClipByGlobalNorm(2.0), ClipByValue(3.0)])
+    model = onnx.load_from_string(bundle.graphs["step.onnx"])
+    assert [f.name for f in model.functions] == ["ClipByValue", "ClipByGlobalNorm", "ClipByValue_2", "SGD"]
