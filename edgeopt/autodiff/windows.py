@@ -47,6 +47,11 @@ class Window:
         """Elements from the first tap to the last, both included."""
         return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
 
+    @property
+    def is_padded(self) -> bool:
+        """Whether there is any padding."""
+        return any(self.begin) or any(self.end)
+
     def with_end(self, end: Sequence[int]) -> Window:
         """The same window with other padding behind."""
         return replace(self, end=tuple(end))
