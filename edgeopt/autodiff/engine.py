@@ -12,9 +12,9 @@ import onnx_ir as ir
 from edgeopt.autodiff import rules as _rules  # noqa: F401  # fills the tables
 from edgeopt.autodiff.arrays import sum_like
 from edgeopt.autodiff.registry import RULES, ZERO_DERIVATIVE, site_problem
-from edgeopt.autodiff.site import Site
 from edgeopt.errors import TracingError, UnsupportedOperatorError
 from edgeopt.tracing import Array, Tracer
+from edgeopt.tracing.site import Site
 
 __all__ = ["backward"]
 

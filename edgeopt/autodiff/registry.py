@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from edgeopt.autodiff.site import Site
 from edgeopt.tracing import Array
+from edgeopt.tracing.site import Site
 
 __all__ = ["REFUSED", "RULES", "ZERO_DERIVATIVE", "Rule", "refuse", "rule", "zero_derivative"]
 

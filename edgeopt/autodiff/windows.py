@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeopt import tracing as xp
-from edgeopt.autodiff.site import Site
 from edgeopt.tracing import Array, op
 from edgeopt.tracing.shapes import Dim, is_static
+from edgeopt.tracing.site import Site
 
 __all__ = ["Window", "images_of", "pad", "pooling_ends", "same_padding", "taps", "window_of"]
 

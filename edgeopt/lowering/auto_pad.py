@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from edgeopt.autodiff.site import Site
 from edgeopt.autodiff.windows import same_padding, window_of
 from edgeopt.lowering.registry import lowering
 from edgeopt.lowering.windows import average_pool
 from edgeopt.tracing import Array, op
 from edgeopt.tracing.shapes import is_static
+from edgeopt.tracing.site import Site
 
 
 def _kernel(n: Site) -> list[int]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from edgeopt.autodiff.arrays import reshape_like
 from edgeopt.autodiff.rules.normalisation import batch_statistics
-from edgeopt.autodiff.site import Site
 from edgeopt.lowering.registry import lowering
 from edgeopt.tracing import Array, op
+from edgeopt.tracing.site import Site
 
 
 def _is_training(n: Site) -> bool:

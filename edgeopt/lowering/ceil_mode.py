@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeopt.autodiff.rules.pooling import Pooling
-from edgeopt.autodiff.site import Site
 from edgeopt.autodiff.windows import Window, images_of, pad, pooling_ends, window_of
 from edgeopt.lowering.registry import lowering
 from edgeopt.lowering.windows import average_pool, ungrouped_images
 from edgeopt.tracing import Array
 from edgeopt.tracing.shapes import is_static
+from edgeopt.tracing.site import Site
 
 
 def _declared_window(n: Site) -> Window | None:

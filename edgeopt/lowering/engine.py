@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
-from edgeopt.autodiff.site import Site
 from edgeopt.errors import TracingError
 from edgeopt.lowering import auto_pad as _auto_pad  # noqa: F401  # fills the table
 from edgeopt.lowering import batch_norm as _batch_norm  # noqa: F401  # fills the table
@@ -18,6 +15,8 @@ from edgeopt.lowering import resize as _resize  # noqa: F401  # fills the table
 from edgeopt.lowering.random import RANDOM, RandomStreams, is_random
 from edgeopt.lowering.registry import LOWERINGS, Lowering
 from edgeopt.tracing import IR_VERSION, Array, Tracer
+from edgeopt.tracing.rewriting import replace_node
+from edgeopt.tracing.site import Site
 
 __all__ = ["lower", "uses_random_numbers"]
 
@@ -55,11 +54,11 @@ def lower(target: Tracer | ir.Graph, *, seed: Array | None = None, draws: Array 
             raise TracingError(f"Random numbers are drawn ({names}), but there is no seed and counter to draw them by.")
         streams = RandomStreams(tracer, seed, draws, len(random_nodes))
         for ordinal, node in enumerate(random_nodes):
-            _replace(tracer, node, RANDOM[node.op_type](_site(tracer, node), streams, ordinal))
-    while found := [(node, entry) for node in graph if (entry := _lowering_of(_site(tracer, node))) is not None]:
+            replace_node(tracer, node, RANDOM[node.op_type](Site(tracer, node), streams, ordinal))
+    while found := [(node, entry) for node in graph if (entry := _lowering_of(Site(tracer, node))) is not None]:
         for node, entry in found:
             # A site of its own: the one that was asked above remembers inputs which have been replaced since.
-            _replace(tracer, node, entry.apply(_site(tracer, node)))
+            replace_node(tracer, node, entry.apply(Site(tracer, node)))
     # What replaces a node was appended at the end.
     graph.sort()
     model = ir.Model(graph, ir_version=IR_VERSION)
@@ -67,25 +66,6 @@ def lower(target: Tracer | ir.Graph, *, seed: Array | None = None, draws: Array 
     common_passes.RemoveUnusedNodesPass()(model)
 
 
-def _site(tracer: Tracer, node: ir.Node) -> Site:
-    return Site(tracer, node, needs=(False,) * len(node.inputs))
-
-
 def _lowering_of(site: Site) -> Lowering | None:
     entries = LOWERINGS.get(site.node.op_type, ()) if not site.node.domain else ()
     return next((entry for entry in entries if entry.when(site)), None)
-
-
-def _replace(tracer: Tracer, node: ir.Node, replacement: Array | Sequence[Array]) -> None:
-    arrays = [replacement] if isinstance(replacement, Array) else list(replacement)
-    for old, array in zip(node.outputs, arrays, strict=False):
-        if old.is_graph_output():
-            # Only another tensor than an input or another output can take over an output's name.
-            taken = array.value.is_graph_input() or array.value.is_graph_output() or array.value.producer() is None
-            new = tracer.emit("Identity", array).value if taken else array.value
-            name, old.name = old.name, None
-            old.replace_all_uses_with(new, replace_graph_outputs=True)
-            new.name = name
-        else:
-            old.replace_all_uses_with(array.value)
-    tracer.graph.remove(node, safe=True)

@@ -12,10 +12,10 @@ from functools import partial
 import numpy as np
 
 from edgeopt import tracing as xp
-from edgeopt.autodiff.site import Site
 from edgeopt.lowering import windows as _windows  # noqa: F401  # fills the table
 from edgeopt.lowering.registry import is_double, lowering
 from edgeopt.tracing import Array, op
+from edgeopt.tracing.site import Site
 
 double = partial(lowering, when=is_double)
 

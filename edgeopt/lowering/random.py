@@ -36,9 +36,9 @@ from numpy.typing import NDArray
 from edgeopt import tracing as xp
 from edgeopt.autodiff.arrays import shape_of
 from edgeopt.autodiff.rules.random import scaled_mask
-from edgeopt.autodiff.site import Site
 from edgeopt.tracing import Array, Tracer, op
 from edgeopt.tracing.shapes import Shape, is_static
+from edgeopt.tracing.site import Site
 
 __all__ = ["RANDOM", "RandomStreams", "is_random"]
 

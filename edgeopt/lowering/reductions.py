@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from edgeopt import tracing as xp
-from edgeopt.autodiff.site import Site
 from edgeopt.lowering.registry import lowering
 from edgeopt.tracing import Array
+from edgeopt.tracing.site import Site
 
 
 def _reduces_nothing(n: Site) -> bool:

@@ -11,17 +11,15 @@ One array needs no tuple, and outputs that nobody uses may be left out. What it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
-from edgeopt.autodiff.site import Site
-from edgeopt.tracing import Array
+from edgeopt.tracing.rewriting import Replacement
+from edgeopt.tracing.site import Site
 
 __all__ = ["LOWERINGS", "Lowering", "is_double", "lowering"]
-
-Replacement: TypeAlias = "Array | Sequence[Array]"
 
 
 class Lowering(NamedTuple):

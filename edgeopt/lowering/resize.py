@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from edgeopt.autodiff.rules.resize import along, axis_map, scales_of
-from edgeopt.autodiff.site import Site
 from edgeopt.lowering.registry import is_double, lowering
 from edgeopt.tracing import Array
+from edgeopt.tracing.site import Site
 
 
 def _is_known(n: Site) -> bool:

@@ -11,11 +11,11 @@ from edgeopt import tracing as xp
 from edgeopt.autodiff.correlation import grouped
 from edgeopt.autodiff.rules.convolution import transposed_window
 from edgeopt.autodiff.rules.pooling import Pooling
-from edgeopt.autodiff.site import Site
 from edgeopt.autodiff.windows import images_of, pad, same_padding, taps, window_of
 from edgeopt.lowering.registry import is_double, lowering
 from edgeopt.tracing import Array, op
 from edgeopt.tracing.shapes import Shape, is_static
+from edgeopt.tracing.site import Site
 
 double = partial(lowering, when=is_double)
 

@@ -7,8 +7,8 @@ import math
 from edgeopt import tracing as xp
 from edgeopt.autodiff.registry import rule
 from edgeopt.autodiff.rules.elementwise import derivative, indicator
-from edgeopt.autodiff.site import Site
 from edgeopt.tracing import Array, op
+from edgeopt.tracing.site import Site
 
 _SQRT_HALF = math.sqrt(0.5)
 _ONE_OVER_SQRT_2PI = 1 / math.sqrt(2 * math.pi)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from edgeopt.autodiff.correlation import correlation
 from edgeopt.autodiff.registry import rule
-from edgeopt.autodiff.site import Site
 from edgeopt.autodiff.windows import Window, pad, same_padding, window_of
 from edgeopt.tracing import Array, op
+from edgeopt.tracing.site import Site
 
 
 @rule("Conv", limits=lambda n: _unknown_kernel(n))

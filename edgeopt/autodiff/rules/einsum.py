@@ -6,8 +6,8 @@ from collections import Counter
 
 from edgeopt.autodiff.arrays import expand_like
 from edgeopt.autodiff.registry import rule
-from edgeopt.autodiff.site import Site
 from edgeopt.tracing import Array, op
+from edgeopt.tracing.site import Site
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

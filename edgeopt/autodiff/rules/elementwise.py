@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from edgeopt import tracing as xp
 from edgeopt.autodiff.registry import rule
-from edgeopt.autodiff.site import Site
 from edgeopt.tracing import Array, op
+from edgeopt.tracing.site import Site
 
 _TWO_OVER_SQRT_PI = 2 / math.sqrt(math.pi)
 

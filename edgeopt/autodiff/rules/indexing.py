@@ -6,8 +6,8 @@ import numpy as np
 
 from edgeopt import tracing as xp
 from edgeopt.autodiff.registry import rule
-from edgeopt.autodiff.site import Site
 from edgeopt.tracing import Array, op
+from edgeopt.tracing.site import Site
 
 
 @rule("Gather")

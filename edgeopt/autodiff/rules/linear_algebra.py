@@ -7,9 +7,9 @@ import numpy as np
 from edgeopt import tracing as xp
 from edgeopt.autodiff.arrays import reshape_like, sum_like, transpose_last
 from edgeopt.autodiff.registry import rule
-from edgeopt.autodiff.site import Site
 from edgeopt.tracing import Array, op
 from edgeopt.tracing.shapes import broadcast
+from edgeopt.tracing.site import Site
 
 
 @rule("Gemm")

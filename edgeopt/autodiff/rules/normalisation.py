@@ -5,8 +5,8 @@ from __future__ import annotations
 from edgeopt import tracing as xp
 from edgeopt.autodiff.arrays import reshape_like
 from edgeopt.autodiff.registry import rule
-from edgeopt.autodiff.site import Site
 from edgeopt.tracing import Array, op
+from edgeopt.tracing.site import Site
 
 
 def batch_statistics(x: Array, epsilon: float) -> tuple[Array, Array, Array, Array]:

@@ -16,10 +16,10 @@ from edgeopt.autodiff.arrays import expand_like, reshape_like
 from edgeopt.autodiff.registry import rule
 from edgeopt.autodiff.rules.convolution import transposed_convolution
 from edgeopt.autodiff.rules.elementwise import indicator
-from edgeopt.autodiff.site import Site
 from edgeopt.autodiff.windows import images_of, pad, pooling_ends, same_padding, window_of
 from edgeopt.tracing import Array, op
 from edgeopt.tracing.shapes import is_static
+from edgeopt.tracing.site import Site
 
 
 class Pooling:

@@ -6,8 +6,8 @@ from typing import Any
 
 from edgeopt import tracing as xp
 from edgeopt.autodiff.registry import rule
-from edgeopt.autodiff.site import Site
 from edgeopt.tracing import Array
+from edgeopt.tracing.site import Site
 
 
 def scaled_mask(n: Site, mask: Array) -> Array:

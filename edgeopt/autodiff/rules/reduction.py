@@ -10,8 +10,8 @@ from edgeopt import tracing as xp
 from edgeopt.autodiff.arrays import expand_like
 from edgeopt.autodiff.registry import rule
 from edgeopt.autodiff.rules.elementwise import indicator
-from edgeopt.autodiff.site import Site
 from edgeopt.tracing import Array, op
+from edgeopt.tracing.site import Site
 
 
 def _with_kept_axes(n: Site, array: Array) -> Array:

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
 from edgeopt.autodiff.registry import rule
-from edgeopt.autodiff.site import Site
 from edgeopt.tracing import OPSET, Array, op
 from edgeopt.tracing.shapes import same_dim
+from edgeopt.tracing.site import Site
 
 # What decides how an axis is resized; the rest concerns several axes, or regions.
 _MODES = ("antialias", "coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside", "mode", "nearest_mode")

@@ -7,8 +7,8 @@ import numpy as np
 from edgeopt import tracing as xp
 from edgeopt.autodiff.arrays import reshape_like, shape_of, sum_like
 from edgeopt.autodiff.registry import rule
-from edgeopt.autodiff.site import Site
 from edgeopt.tracing import Array, op
+from edgeopt.tracing.site import Site
 
 
 @rule("Reshape", "Flatten", "Squeeze", "Unsqueeze")

@@ -1,4 +1,4 @@
-"""One node as a gradient rule sees it."""
+"""One node as the tables see it: gradient rules, decompositions, lowerings."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from edgeopt.tracing import Array, Tracer
+from edgeopt.tracing.array import Array
+from edgeopt.tracing.tracer import Tracer
 
 __all__ = ["Site"]
 
 
 class Site:
-    """The node under a rule: its arrays, its attributes, and which inputs need a cotangent.
+    """The node under a rule: its arrays, its attributes, and, in reverse mode, which inputs need a cotangent.
 
     `n.x` is the first input, `n.y` the first output; `n.inputs` and `n.outputs` are all of them (None where left out).
     """
 
-    def __init__(self, tracer: Tracer, node: ir.Node, needs: tuple[bool, ...]) -> None:
+    def __init__(self, tracer: Tracer, node: ir.Node, needs: tuple[bool, ...] = ()) -> None:
         self.tracer = tracer
         self.node = node
         self.needs = needs
