@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from edgeopt.autodiff import rules as _rules  # noqa: F401  # fills the tables
 from edgeopt.autodiff.arrays import sum_like
-from edgeopt.autodiff.registry import RULES, ZERO_DERIVATIVE, site_problem
+from edgeopt.autodiff.registry import RULES, ZERO_DERIVATIVE, qualified_name, site_problem
 from edgeopt.errors import TracingError, UnsupportedOperatorError
 from edgeopt.tracing import Array, Tracer
 from edgeopt.tracing.site import Site
@@ -53,8 +53,7 @@ def _carries_gradient(value: ir.Value) -> bool:
 
 
 def _stops(node: ir.Node) -> bool:
-    by_nature = not node.domain and node.op_type in ZERO_DERIVATIVE
-    return by_nature or "edgeopt.stop_gradient" in node.metadata_props
+    return qualified_name(node) in ZERO_DERIVATIVE or "edgeopt.stop_gradient" in node.metadata_props
 
 
 def _dependent_values(nodes: Sequence[ir.Node], wrt: Sequence[ir.Value]) -> set[ir.Value]:
@@ -84,8 +83,7 @@ def _refuse_unsupported(sites: Sequence[Site]) -> None:
     for site in sites:
         problem = site_problem(site)
         if problem is not None:
-            operator = f"{site.node.domain}::{site.node.op_type}" if site.node.domain else site.node.op_type
-            by_operator.setdefault((operator, problem), []).append(repr(site.node.name))
+            by_operator.setdefault((qualified_name(site.node), problem), []).append(repr(site.node.name))
     if by_operator:
         raise UnsupportedOperatorError(
             [f"{operator} (nodes {', '.join(names)}): {why}" for (operator, why), names in by_operator.items()]
@@ -103,7 +101,7 @@ def _accumulate(tracer: Tracer, contributions: list[Array]) -> Array | None:
 
 
 def _propagate(site: Site, arriving: list[Array | None], cotangents: dict[ir.Value, list[Array]]) -> None:
-    entry = RULES[site.node.op_type]
+    entry = RULES[qualified_name(site.node)]
     result = entry.apply(site, *arriving)
     leaving = [result] if result is None or isinstance(result, Array) else list(result)
     for position, cotangent in enumerate(leaving):

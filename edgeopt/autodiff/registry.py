@@ -12,6 +12,8 @@ needs no tuple. The engine takes care of the rest: broadcasting (for operators r
 a rule returns cotangents of the output's shape), accumulation, inputs that need no gradient, and types.
 
 Rules emit only operators that have rules themselves, so that gradients can be differentiated again.
+
+Operators of the standard domain go by their names, all others by domain and name: `com.microsoft::Sampling`.
 """
 
 from __future__ import annotations
@@ -19,10 +21,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+import onnx_ir as ir
+
 from edgeopt.tracing import Array
 from edgeopt.tracing.site import Site
 
-__all__ = ["REFUSED", "RULES", "ZERO_DERIVATIVE", "Rule", "refuse", "rule", "zero_derivative"]
+__all__ = [
+    "REFUSED",
+    "RULES",
+    "ZERO_DERIVATIVE",
+    "Refusal",
+    "Rule",
+    "qualified_name",
+    "refuse",
+    "rule",
+    "site_problem",
+    "zero_derivative",
+]
 
 Cotangents: TypeAlias = "Array | Sequence[Array | None] | None"
 
@@ -35,9 +50,24 @@ class Rule(NamedTuple):
     limits: Callable[[Site], str | None]
 
 
+class Refusal(NamedTuple):
+    """Why an operator is not differentiated, and what to do instead where that is known."""
+
+    reason: str
+    alternative: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.reason}; {self.alternative}" if self.alternative else self.reason
+
+
 RULES: dict[str, Rule] = {}
 ZERO_DERIVATIVE: dict[str, str] = {}
-REFUSED: dict[str, str] = {}
+REFUSED: dict[str, Refusal] = {}
+
+
+def qualified_name(node: ir.Node) -> str:
+    """The name under which the tables know a node's operator."""
+    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
 
 
 def _no_limits(_site: Site) -> None:
@@ -68,14 +98,14 @@ def zero_derivative(reason: str, *op_types: str) -> None:
     ZERO_DERIVATIVE.update(dict.fromkeys(op_types, reason))
 
 
-def refuse(reason: str, *op_types: str) -> None:
-    """Register operators that are not differentiated, with the reason the user will read."""
-    REFUSED.update(dict.fromkeys(op_types, reason))
+def refuse(reason: str, *op_types: str, alternative: str = "") -> None:
+    """Register operators that are not differentiated, with the reason and the way out that the user will read."""
+    REFUSED.update(dict.fromkeys(op_types, Refusal(reason, alternative)))
 
 
 def site_problem(site: Site) -> str | None:
     """Why a node cannot be differentiated, None if it can."""
-    op_type = site.node.op_type
-    if op_type in RULES and not site.node.domain:
-        return RULES[op_type].limits(site)
-    return REFUSED.get(op_type, "no gradient rule is known for it")
+    name = qualified_name(site.node)
+    if name in RULES:
+        return RULES[name].limits(site)
+    return str(REFUSED.get(name, "no gradient rule is known for it"))
