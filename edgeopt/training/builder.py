@@ -40,6 +40,7 @@ class GraphBuilder:
         self.tracer = Tracer(self.graph)
         self.functions = Functions()
         self._kinds: dict[str, str] = {}
+        self._vectors: dict[str, str] = {}
         self._outputs: list[GraphOutput] = []
         self.predictions: dict[str, Array] = {}
         self.updated_buffers: dict[str, Array] = {}
@@ -66,6 +67,16 @@ class GraphBuilder:
     def hyper(self, name: str) -> Array:
         """A hyperparameter, a float64 scalar, as an input of the graph."""
         return self._input(name, "hyper", "float64", ())
+
+    def vector(self, parameter: str) -> Array:
+        """A direction in which a parameter may move, as an input of the graph."""
+        spec, name = self._state.spec(parameter), f"vector.{parameter}"
+        if self._kinds.get(name, "vector") != "vector":
+            raise SignatureError(
+                f"{self._name}.onnx needs the name {name!r} for itself; rename that part of the model."
+            )
+        self._vectors[name] = parameter
+        return self._input(name, "vector", spec.dtype, spec.shape)
 
     def _input(self, name: str, kind: str, dtype: str, shape: tuple[int | str, ...]) -> Array:
         if name in self._kinds:
@@ -111,6 +122,7 @@ class GraphBuilder:
         clean_up(model)
         used = [value for value in self.graph.inputs if value.uses() or self._kinds[value.name or ""] == "batch"]
         self.graph.inputs[:] = used
-        inputs = tuple(GraphInput(value.name or "", self._kinds[value.name or ""]) for value in used)
+        names = [value.name or "" for value in used]
+        inputs = tuple(GraphInput(name, self._kinds[name], self._vectors.get(name)) for name in names)
         signature = Signature(f"{self._name}.onnx", inputs, tuple(self._outputs))
         return BuiltGraph(signature, ir.serde.serialize_model(model).SerializeToString(deterministic=True))

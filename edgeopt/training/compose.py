@@ -16,7 +16,7 @@ from edgeopt.tracing import IR_VERSION, OPSET, to_numpy_dtype
 from edgeopt.tracing.shapes import from_ir
 from edgeopt.training.forward import ForwardGraph, ForwardModel
 from edgeopt.training.plan import Plan, select_trainable
-from edgeopt.training.signatures import SIGNATURES
+from edgeopt.training.signatures import OPTIONAL, SIGNATURES
 from edgeopt.training.state import initial_state
 from edgeopt.transforms import Transform
 from edgeopt_runtime.manifest import InputSpec, Manifest, OutputSpec
@@ -37,6 +37,7 @@ def compose(
     trainable: str | Iterable[str] | None = None,
     output: str | None = None,
     seed: int = 0,
+    hessian_vector: bool = False,
 ) -> Bundle:
     """Build the graphs and the state of a training bundle.
 
@@ -49,6 +50,7 @@ def compose(
         trainable: Patterns of parameter names; None for all that are not frozen.
         output: The model output that loss and metrics read; the first by default.
         seed: Start of the random numbers that dropout draws on the device.
+        hessian_vector: Whether to add the graph of Hessian-vector products.
 
     Raises:
         ParameterPatternError: A pattern matches nothing.
@@ -76,7 +78,8 @@ def compose(
     ]
     targets = _targets(plan, _specs(model.train, (chosen,))[chosen], inputs)
     state = initial_state(model, plan, seed)
-    built = {name: build(model, plan, state, targets) for name, build in SIGNATURES.items()}
+    wanted = [name for name in SIGNATURES if name not in OPTIONAL or hessian_vector]
+    built = {name: SIGNATURES[name](model, plan, state, targets) for name in wanted}
     manifest = Manifest(
         opset=OPSET,
         ir_version=IR_VERSION,

@@ -1,8 +1,10 @@
-"""The five graphs of a bundle."""
+"""The graphs of a bundle: five, and one more for methods that use second derivatives."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+import onnx_ir as ir
 
 from edgeopt import tracing as xp
 from edgeopt.autodiff import backward
@@ -14,7 +16,7 @@ from edgeopt.training.state import ACCUMULATED_WEIGHT, State, accumulator_name
 from edgeopt.training.update import add_update
 from edgeopt_runtime.manifest import InputSpec
 
-__all__ = ["SIGNATURES"]
+__all__ = ["OPTIONAL", "SIGNATURES"]
 
 
 def _loss_terms(builder: GraphBuilder, plan: Plan, targets: Sequence[InputSpec]) -> tuple[Array, Array]:
@@ -71,11 +73,41 @@ def _accumulate(model: ForwardModel, plan: Plan, state: State, targets: Sequence
     """(params, buffers, accumulators, batch) → (accumulators', buffers', loss): one microbatch."""
     builder = GraphBuilder("accumulate", state, model.train)
     gradients, weight = _gradients(builder, plan, targets, averaged=False)
-    for name, gradient in gradients.items():
+    _add_to_accumulators(builder, gradients, weight)
+    return builder.finish()
+
+
+def _add_to_accumulators(builder: GraphBuilder, sums: Mapping[str, Array], weight: Array) -> None:
+    for name, value in sums.items():
         accumulator = builder.state(accumulator_name(name))
-        builder.set_state(accumulator_name(name), accumulator + xp.astype(gradient, accumulator.dtype))
+        builder.set_state(accumulator_name(name), accumulator + xp.astype(value, accumulator.dtype))
     accumulated = builder.state(ACCUMULATED_WEIGHT)
     builder.set_state(ACCUMULATED_WEIGHT, accumulated + xp.astype(weight, accumulated.dtype))
+
+
+def _hessian_vector(model: ForwardModel, plan: Plan, state: State, targets: Sequence[InputSpec]) -> BuiltGraph:
+    """(params, buffers, accumulators, batch, vector) → accumulators': adds H v, H the Hessian of the loss sum.
+
+    The vector-Jacobian product of the gradient with v is Hᵀ v, and H is symmetric. The forward pass is that of
+    `accumulate`, with the same random numbers, but the buffers stay as they are.
+    """
+    builder = GraphBuilder("hessian_vector", state, model.train)
+    total, weight = _loss_terms(builder, plan, targets)
+    parameters = {name: builder.state(name) for name in plan.trainable}
+    values = [array.value for array in parameters.values()]
+    gradients = backward(builder.tracer, {total.value: xp.ones_like(total)}, values)
+    seeds: dict[ir.Value, Array] = {}
+    for name, gradient in zip(parameters, gradients, strict=True):
+        if gradient is not None:
+            vector = builder.vector(name)
+            # Two parameters may have the very same gradient.
+            seeds[gradient.value] = seeds[gradient.value] + vector if gradient.value in seeds else vector
+    found = backward(builder.tracer, seeds, values)
+    products = {
+        name: xp.zeros_like(parameters[name]) if product is None else product
+        for name, product in zip(parameters, found, strict=True)
+    }
+    _add_to_accumulators(builder, products, weight)
     return builder.finish()
 
 
@@ -116,4 +148,7 @@ SIGNATURES: dict[str, Callable[[ForwardModel, Plan, State, Sequence[InputSpec]],
     "apply": _apply,
     "evaluate": _evaluate,
     "predict": _predict,
+    "hessian_vector": _hessian_vector,
 }
+# Built when asked for.
+OPTIONAL = ("hessian_vector",)

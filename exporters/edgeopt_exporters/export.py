@@ -30,6 +30,7 @@ def export(
     dynamic_shapes: Mapping[str, Mapping[int, str]] | None = None,
     output: str | None = None,
     seed: int = 0,
+    hessian_vector: bool = False,
 ) -> Bundle:
     """Export the whole training step of a model.
 
@@ -50,6 +51,8 @@ def export(
         dynamic_shapes: More symbolic dimensions, by input and axis: `{"tokens": {1: "sequence"}}`.
         output: The model output that loss and metrics read, by name; the first by default.
         seed: Start of the random numbers that dropout draws on the device.
+        hessian_vector: Whether to add a sixth graph, `hessian_vector`, which
+            `TrainingSession.minimize(method="newton_cg")` needs.
 
     Raises:
         UnsupportedModelError: The model is of an unknown kind, or its framework cannot export it.
@@ -68,6 +71,7 @@ def export(
         trainable=trainable,
         output=output,
         seed=seed,
+        hessian_vector=hessian_vector,
     )
 
 

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import ManifestError
-from edgeopt_runtime.manifest import GraphOutput, Manifest, Signature, TensorSpec
+from edgeopt_runtime.manifest import GraphInput, GraphOutput, Manifest, Signature, TensorSpec
 
 __all__ = ["check_consistency"]
 
@@ -18,6 +18,7 @@ OUTPUT_KINDS = {
     "apply": ("state", "metric"),
     "evaluate": ("metric", "weight"),
     "predict": ("output",),
+    "hessian_vector": ("state", "metric"),
 }
 
 
@@ -43,7 +44,7 @@ def check_consistency(manifest: Manifest) -> None:
     if not manifest.signatures:
         _fail("signatures", "names no graph")
     for name, signature in manifest.signatures.items():
-        _check_inputs(f"signatures.{name}", signature, manifest)
+        _check_inputs(f"signatures.{name}", name, signature, manifest)
         _check_outputs(f"signatures.{name}", name, signature, manifest)
 
 
@@ -73,7 +74,7 @@ def _check_owner(spec: TensorSpec, tensors: Mapping[str, TensorSpec]) -> None:
         _fail(where, "must have the shape of its parameter, or none without a parameter")
 
 
-def _check_inputs(where: str, signature: Signature, manifest: Manifest) -> None:
+def _check_inputs(where: str, name: str, signature: Signature, manifest: Manifest) -> None:
     known = {
         "state": {spec.name for spec in (*manifest.tensors, *manifest.accumulators)},
         "hyper": {spec.name for spec in manifest.hyperparameters},
@@ -81,8 +82,21 @@ def _check_inputs(where: str, signature: Signature, manifest: Manifest) -> None:
     }
     _unique(f"{where}.inputs", (port.name for port in signature.inputs))
     for port in signature.inputs:
-        if port.name not in known[port.kind]:
+        if port.kind == "vector":
+            _check_vector(f"{where}.inputs", name, port, manifest)
+            if any(port.name in names for names in known.values()):
+                _fail(f"{where}.inputs", f"has the vector {port.name!r}, which is also the name of another input")
+        elif port.name not in known[port.kind]:
             _fail(f"{where}.inputs", f"wants {port.name!r}, and there is no {port.kind} input of that name")
+        elif port.tensor is not None:
+            _fail(f"{where}.inputs", f"has {port.name!r} with `tensor`, which only vectors have")
+
+
+def _check_vector(where: str, name: str, port: GraphInput, manifest: Manifest) -> None:
+    if name != "hessian_vector":
+        _fail(where, f"has the vector {port.name!r}, which only hessian_vector takes")
+    if port.tensor not in {spec.name for spec in manifest.tensors if spec.role == "parameter"}:
+        _fail(where, f"has the vector {port.name!r} for {port.tensor!r}, which is not a parameter")
 
 
 def _check_outputs(where: str, name: str, signature: Signature, manifest: Manifest) -> None:

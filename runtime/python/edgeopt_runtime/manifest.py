@@ -91,10 +91,17 @@ class Hyperparameter:
 
 @dataclass(frozen=True)
 class GraphInput:
-    """An input of a graph: ``state``, ``batch`` or ``hyper``; its name is that of the tensor, input or number."""
+    """An input of a graph.
+
+    Attributes:
+        name: For ``state``, ``batch`` and ``hyper`` that of the tensor, input or number.
+        kind: ``state``, ``batch``, ``hyper`` or ``vector``.
+        tensor: For ``vector``, a direction in the space of the parameters: the parameter whose dtype and shape it has.
+    """
 
     name: str
     kind: str
+    tensor: str | None = None
 
 
 @dataclass(frozen=True)

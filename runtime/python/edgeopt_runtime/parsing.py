@@ -32,11 +32,11 @@ from edgeopt_runtime.manifest import (
 __all__ = ["SIGNATURES", "STATE_FILE", "parse_manifest", "parse_version"]
 
 STATE_FILE = "state.safetensors"
-SIGNATURES = ("step", "accumulate", "apply", "evaluate", "predict")
+SIGNATURES = ("step", "accumulate", "apply", "evaluate", "predict", "hessian_vector")
 
 ROLES = ("parameter", "buffer", "optimizer", "counter", "seed")
 INPUT_KINDS = ("model", "loss")
-GRAPH_INPUT_KINDS = ("state", "batch", "hyper")
+GRAPH_INPUT_KINDS = ("state", "batch", "hyper", "vector")
 GRAPH_OUTPUT_KINDS = ("state", "metric", "weight", "output")
 LONGEST_NAME = 1024
 LARGEST_LENGTH = 2**48
@@ -267,8 +267,12 @@ def _signature(node: Node, name: str) -> Signature:
 
 
 def _graph_input(node: Node) -> GraphInput:
-    entries = node.record(("name", "kind"))
-    return GraphInput(name=entries["name"].label(), kind=entries["kind"].choice(GRAPH_INPUT_KINDS))
+    entries = node.record(("name", "kind"), ("tensor",))
+    return GraphInput(
+        name=entries["name"].label(),
+        kind=entries["kind"].choice(GRAPH_INPUT_KINDS),
+        tensor=entries["tensor"].label() if "tensor" in entries else None,
+    )
 
 
 def _graph_output(node: Node) -> GraphOutput:

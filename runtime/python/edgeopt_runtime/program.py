@@ -67,6 +67,9 @@ class Program:
             for spec in manifest.inputs
             if any(port.kind == "batch" and port.name == spec.name for port in signature.inputs)
         }
+        self._batch_dtypes.update(
+            {port.name: state.specs[port.tensor].dtype for port in signature.inputs if port.tensor is not None}
+        )
         self._reads = [port.name for port in signature.inputs if port.kind == "state"]
         self._writes = [(port.name, port.tensor) for port in signature.outputs if port.tensor is not None]
         self._results = [port.name for port in signature.outputs if port.kind == "output"]
@@ -157,6 +160,7 @@ def _check_graph(session: onnxruntime.InferenceSession, signature: Signature, ma
         **{spec.name: (spec.dtype, spec.shape) for spec in (*manifest.tensors, *manifest.accumulators)},
         **{spec.name: (spec.dtype, ()) for spec in manifest.hyperparameters},
     }
+    described.update({port.name: described[port.tensor] for port in signature.inputs if port.tensor is not None})
     inputs = {node.name: node for node in session.get_inputs()}
     outputs = {node.name: node for node in session.get_outputs()}
     _check_names(signature.file, "inputs", {port.name for port in signature.inputs}, inputs.keys())
