@@ -4,14 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
+import onnxruntime
 import pytest
 import torch
 
 from edgeopt.autodiff import backward
 from edgeopt.autodiff.registry import RULES
 from edgeopt.autodiff.rules import indexing
-from edgeopt.errors import UnsupportedOperatorError
-from edgeopt.tracing import Array, Tracer, new_graph, op
+from edgeopt.tracing import Array, Tracer, new_graph, new_model, op
 
 X = [(4, 2, 3)]
 
@@ -30,18 +31,19 @@ def gathered(indices: Any, axis: int) -> tuple[Any, ...]:
 
 ELEMENTS = np.asarray([[[0, 1, 2], [3, 3, 0]], [[1, 1, 1], [0, 2, 3]]], np.int64)
 POINTS = np.asarray([[0, 1], [3, 0], [0, 1]], np.int64)
-PLACES = np.asarray([[0, 1], [3, 0]], np.int64)
 
 
-def scattered(x: torch.Tensor, updates: torch.Tensor, accumulate: bool) -> torch.Tensor:
-    return x.index_put((torch.tensor(PLACES[:, 0]), torch.tensor(PLACES[:, 1])), updates, accumulate)
+HOT = np.asarray([[0, 3, -1], [2, 2, 1]], np.int64)
+
+
+def one_hot(values: torch.Tensor, axis: int) -> torch.Tensor:
+    chosen = torch.nn.functional.one_hot(torch.tensor(HOT % 4), 4).movedim(-1, axis)
+    return torch.where(chosen == 1, values[1], values[0])
 
 
 def top_k(x: Array, count: int, **how: int) -> Array:
     return x.tracer.emit("TopK", x, [count], outputs=2, **how)[0]
 
-
-COLUMNS = np.asarray([[0, 2], [1, 0]], np.int64)
 
 ROWS: list[tuple[Any, ...]] = [
     gathered([0, 2], 0),
@@ -73,24 +75,14 @@ ROWS: list[tuple[Any, ...]] = [
     ),
     ("TopK", lambda x: torch.topk(x, 2, 1).values, [(3, 5)], lambda x: top_k(x, 2, axis=1)),
     ("TopK", lambda x: torch.topk(x, 3, 0, largest=False).values, [(4, 2)], lambda x: top_k(x, 3, axis=0, largest=0)),
-    ("ScatterND", lambda x, u: scattered(x, u, False), [*X, (2, 3)], lambda x, u: op.ScatterND(x, PLACES, u)),
-    (
-        "ScatterND",
-        lambda x, u: scattered(x, u, True),
-        [*X, (2, 3)],
-        lambda x, u: op.ScatterND(x, PLACES, u, reduction="add"),
-    ),
-    (
-        "ScatterElements",
-        lambda x, u: torch.scatter(x, 1, torch.tensor(COLUMNS), u),
-        [(2, 3), (2, 2)],
-        lambda x, u: op.ScatterElements(x, COLUMNS, u, axis=1),
-    ),
-    (
-        "ScatterElements",
-        lambda x, u: torch.scatter_add(x, 1, torch.tensor(COLUMNS), u),
-        [(2, 3), (2, 2)],
-        lambda x, u: op.ScatterElements(x, COLUMNS, u, axis=1, reduction="add"),
+    *(
+        (
+            "OneHot",
+            lambda values, a=axis: one_hot(values, a),
+            [(2,)],
+            lambda values, a=axis: op.OneHot(HOT, np.int64(4), values, axis=a),
+        )
+        for axis in (-1, 0, 1)
     ),
 ]
 
@@ -123,19 +115,40 @@ def test_an_embedding_adds_up_the_rows_it_took_several_times(make_step: Callable
     np.testing.assert_array_equal(gradient[:, 0], [1, 3, 1, 0, 1])
 
 
-@pytest.mark.parametrize(
-    ("operator", "how", "reason"),
-    [
-        ("GatherND", {"batch_dims": 1}, "batch dimensions"),
-        ("ScatterND", {"reduction": "mul"}, "reduction"),
-        ("ScatterElements", {"reduction": "max"}, "reduction"),
-    ],
-)
-def test_what_has_no_gradient_is_refused(operator: str, how: dict[str, Any], reason: str) -> None:
-    """onnxruntime-training ignores `reduction` in the gradient and says nothing."""
-    tracer = Tracer(new_graph("refused"))
-    x = tracer.input("x", np.float32, (4, 4))
-    indices = np.zeros((4, 1) if operator != "ScatterElements" else (4, 4), np.int64)
-    y = getattr(op, operator)(x, indices, *([] if operator == "GatherND" else [x]), **how)
-    with pytest.raises(UnsupportedOperatorError, match=reason):
-        backward(tracer, {y.value: y}, [x.value])
+BATCHED: list[tuple[int, Any]] = [
+    (1, [[1], [0], [1], [-1]]),
+    (1, [[[1], [1]], [[0], [1]], [[1], [0]], [[0], [-1]]]),
+    (1, [[1, 2], [0, 0], [1, -1], [0, 1]]),
+    (2, [[[1], [0]], [[2], [2]], [[0], [1]], [[-1], [0]]]),
+]
+
+
+@pytest.mark.parametrize(("batch_dims", "indices"), BATCHED, ids=str)
+def test_gather_nd_with_batch_dimensions(batch_dims: int, indices: Any, check_row: Callable[..., None]) -> None:
+    """Also in a graph whose batch dimension has a name."""
+    points = np.asarray(indices, np.int64)
+
+    def reference(x: torch.Tensor) -> torch.Tensor:
+        own = np.meshgrid(*(np.arange(size) for size in points.shape[:-1]), indexing="ij")[:batch_dims]
+        return x[(*map(torch.tensor, own), *(torch.tensor(points[..., i]) for i in range(points.shape[-1])))]
+
+    check_row(("GatherND", reference, X, lambda x: op.GatherND(x, points, batch_dims=batch_dims)))
+
+
+def test_gather_nd_with_a_named_batch_dimension() -> None:
+    tracer = Tracer(new_graph("batched"))
+    x, indices = tracer.input("x", np.float32, ("batch", "row", 3)), tracer.input("i", np.int64, ("batch", "row", 2, 1))
+    y = op.GatherND(x, indices, batch_dims=2)
+    (gradient,) = backward(tracer, {y.value: y}, [x.value])
+    assert gradient is not None
+    tracer.output(gradient, "gradient")
+    model = ir.serde.serialize_model(new_model(tracer.graph)).SerializeToString()
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    values = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
+    chosen = np.asarray([[[0, 0], [1, 2]], [[2, 1], [-1, 0]]], np.int64)[..., None]
+    (result,) = session.run(None, {"x": values, "i": chosen})
+    expected = np.zeros_like(values)
+    for batch, row, place in np.ndindex(2, 2, 2):
+        column = chosen[batch, row, place, 0]
+        expected[batch, row, column] += values[batch, row, column]
+    np.testing.assert_array_equal(result, expected)

@@ -12,6 +12,7 @@ from edgeopt.autodiff.rules import (
     random,
     reduction,
     resize,
+    scatter,
     shape,
     zero,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "random",
     "reduction",
     "resize",
+    "scatter",
     "shape",
     "zero",
 ]

@@ -59,37 +59,30 @@ def gather_elements(n: Site, g: Array) -> Array:
     return op.ScatterElements(zeros, n.input(1), g, axis=n.attr("axis", 0), reduction="add").with_shape(n.x.shape)
 
 
-def _has_batch_dims(n: Site) -> str | None:
-    return "it has batch dimensions, which ScatterND does not" if n.attr("batch_dims", 0) else None
-
-
-def _reduces_otherwise(n: Site) -> str | None:
-    reduction = n.attr("reduction", "none")
-    return None if reduction in ("none", "add") else f"its reduction is {reduction!r}; 'none' and 'add' are known"
-
-
-@rule("GatherND", limits=_has_batch_dims)
+@rule("GatherND")
 def gather_nd(n: Site, g: Array) -> Array:
-    """Scatter by the same indices."""
-    return op.ScatterND(xp.zeros_like(n.x), n.input(1), g, reduction="add").with_shape(n.x.shape)
+    """Scatter by the same indices; those of ScatterND name the batch dimensions too."""
+    indices = n.input(1)
+    batch_dims = n.attr("batch_dims", 0)
+    if batch_dims:
+        counts = [_own_positions(indices, axis) for axis in range(batch_dims)]
+        indices = op.Concat(*counts, indices, axis=-1)
+    return op.ScatterND(xp.zeros_like(n.x), indices, g, reduction="add").with_shape(n.x.shape)
 
 
-@rule("ScatterND", limits=_reduces_otherwise)
-def scatter_nd(n: Site, g: Array) -> tuple[Array, None, Array]:
-    """Updates read back from where they went; overwritten elements have no gradient of their own."""
-    indices, updates = n.input(1), n.input(2)
-    to_updates = op.GatherND(g, indices).with_shape(updates.shape)
-    if n.attr("reduction", "none") == "add":
-        return g, None, to_updates
-    return op.ScatterND(g, indices, xp.zeros_like(updates)).with_shape(n.x.shape), None, to_updates
+def _own_positions(indices: Array, axis: int) -> Array:
+    """For each point of a list, where it stands along an axis, as an index of its own."""
+    zero, one = (indices.tracer.constant(np.int64(number)) for number in (0, 1))
+    length = op.Squeeze(op.Shape(indices, start=axis, end=axis + 1), [0])
+    positions = op.Reshape(op.Range(zero, length, one), [-1, *[1] * (indices.ndim - 1 - axis)])
+    shape = op.Concat(op.Shape(indices, end=indices.ndim - 1), np.ones(1, np.int64), axis=0)
+    return op.Expand(positions, shape).with_shape((*indices.shape[:-1], 1))
 
 
-@rule("ScatterElements", limits=_reduces_otherwise)
-def scatter_elements(n: Site, g: Array) -> tuple[Array, None, Array]:
-    """As ScatterND, along one axis."""
-    indices, axis = n.input(1), n.attr("axis", 0)
-    to_updates = op.GatherElements(g, indices, axis=axis).with_shape(n.input(2).shape)
-    if n.attr("reduction", "none") == "add":
-        return g, None, to_updates
-    zeros = xp.zeros_like(n.input(2))
-    return op.ScatterElements(g, indices, zeros, axis=axis).with_shape(n.x.shape), None, to_updates
+@rule("OneHot")
+def one_hot(n: Site, g: Array) -> tuple[None, None, Array]:
+    """The two values, off and on, get what arrives where they stand."""
+    chosen = op.OneHot(n.input(0), n.input(1), np.asarray([0, 1], g.dtype), axis=n.attr("axis", -1))
+    on = op.ReduceSum(g * chosen.with_shape(g.shape), keepdims=0)
+    off = op.ReduceSum(g, keepdims=0) - on
+    return None, None, op.Concat(op.Unsqueeze(off, [0]), op.Unsqueeze(on, [0]), axis=0)
