@@ -23,10 +23,9 @@ def reshape_like(g: Array, x: Array) -> Array:
         return g
     unknown = [axis for axis, dim in enumerate(x.shape) if not isinstance(dim, int)]
     if len(unknown) <= 1 and 0 not in x.shape:
-        target: Any = np.asarray([-1 if axis in unknown else dim for axis, dim in enumerate(x.shape)], np.int64)
-    else:
-        target = op.Shape(x)
-    return op.Reshape(g, target).with_shape(x.shape)
+        target = np.asarray([-1 if axis in unknown else dim for axis, dim in enumerate(x.shape)], np.int64)
+        return op.Reshape(g, target).with_shape(x.shape)
+    return op.Reshape(g, shape_of(x), allowzero=1).with_shape(x.shape)
 
 
 def expand_like(g: Array, x: Array) -> Array:
@@ -65,6 +64,8 @@ def sum_like(g: Array, x: Array, broadcast_shape: Shape | None = None) -> Array:
     stretched = [
         axis + extra for axis, (dim, other) in enumerate(zip(x.shape, aligned, strict=True)) if dim == 1 and other != 1
     ]
+    if not leading and not stretched:
+        return g.with_shape(x.shape)
     if not stretched:
         return op.ReduceSum(g, leading, keepdims=0).with_shape(x.shape)
     total = op.ReduceSum(g, leading + stretched, keepdims=1)

@@ -64,6 +64,9 @@ def load(
     graph = double.graph
     names = [value.name or "" for value in graph.inputs if value.name not in graph.initializers]
     values = _by_name(inputs, names)
+    for value in graph.inputs:
+        if value.name in values and value.dtype is not None and value.dtype.is_floating_point():
+            values[value.name] = values[value.name].astype(value.dtype.numpy())
     for name, value in list(graph.initializers.items()):
         if value.dtype == ir.DataType.DOUBLE and value.const_value is not None:
             values.setdefault(name, value.const_value.numpy())

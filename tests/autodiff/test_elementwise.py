@@ -96,6 +96,9 @@ ROWS: list[tuple[Any, ...]] = [
     ("Clip", lambda x: torch.clamp(x, max=0.5), X, lambda x: op.Clip(x, None, 0.5)),
     ("Clip", lambda x: 1.0 * x, X, {}),
     ("Clip", clipped_in_torch, [*X, (), ()], clipped),
+    # A lower limit above the upper one.
+    ("Clip", lambda x, a, b: torch.clamp(x, a + 3, b - 3), [*X, (), ()], lambda x, a, b: op.Clip(x, a + 3.0, b - 3.0)),
+    ("Clip", lambda x: torch.clamp(x, 1.0, -1.0), X, lambda x: op.Clip(x, 1.0, -1.0)),
 ]  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from torch.nn import functional
 from edgeopt.autodiff import backward
 from edgeopt.autodiff.registry import RULES
 from edgeopt.autodiff.rules import normalisation
+from edgeopt.testing import check_gradients
 from edgeopt.tracing import Array, Tracer, new_graph, op
 
 
@@ -23,6 +24,14 @@ def training_batch_norm(epsilon: float = 1e-5) -> Callable[..., Array]:
         return outputs[0]
 
     return function
+
+
+def running_statistics(
+    x: Array, scale: Array, bias: Array, mean: Array, variance: Array, momentum: float = 0.7
+) -> list[Array]:
+    """All three outputs; the last two are what inference will use."""
+    how = {"momentum": momentum, "training_mode": 1, "outputs": 3}
+    return list(x.tracer.emit("BatchNormalization", x, scale, bias, mean, variance, **how))
 
 
 def batch_norm(epsilon: float = 1e-5) -> Callable[..., torch.Tensor]:
@@ -63,6 +72,13 @@ ROWS: list[tuple[Any, ...]] = [
     ),
     ("LayerNormalization", layer_norm(-1), [(2, 3, 4), (4,), (4,)], {"epsilon": 1e-3}),
     ("LayerNormalization", layer_norm(1), [(2, 3, 4), (3, 4), (3, 4)], {"epsilon": 1e-3, "axis": 1}),
+    ("LayerNormalization", layer_norm(0), [(3, 4), (3, 4), (3, 4)], {"epsilon": 1e-3, "axis": 0}),
+    (
+        "LayerNormalization",
+        lambda x, w, b: functional.layer_norm(x, (4,), None, None, 1e-3) * w + b,
+        [(2, 3, 4), (1,), ()],
+        {"epsilon": 1e-3},
+    ),
     ("LayerNormalization", layer_norm(-1), [(2, 3, 8), (8,)], {"epsilon": 1e-3}),
     ("LayerNormalization", layer_norm(-1), [(3, 8), (8,), (8,)], {"epsilon": 1e-3}),
     *(
@@ -122,3 +138,39 @@ def test_frozen_statistics_cost_no_reduction_where_only_the_input_needs_a_gradie
     y = op.BatchNormalization(x, ones, ones, ones, ones)
     backward(tracer, {y.value: y}, [x.value])
     assert "ReduceSum" not in {node.op_type for node in tracer.graph}
+
+
+@pytest.mark.parametrize("shape", [(4, 3, 2), (4, 3)], ids=str)
+def test_running_statistics_depend_on_the_batch_too(shape: tuple[int, ...]) -> None:
+    inputs = [np.random.default_rng(0).random(size) + 0.5 for size in (shape, *[(3,)] * 4)]
+    check_gradients(running_statistics, inputs)
+    check_gradients(running_statistics, inputs, order=2)
+
+
+def test_statistics_of_layer_norm_depend_on_its_input(make_step: Callable[..., Any]) -> None:
+    """They are float32 whatever the input is, so that differences in float64 cannot check them."""
+
+    def total(x: Array) -> Array:
+        ones = np.ones(4, np.float32)
+        y, mean, inverse = x.tracer.emit("LayerNormalization", x, ones, outputs=3, epsilon=1e-3)
+        return y * mean + inverse * inverse
+
+    x = torch.tensor(np.random.default_rng(0).standard_normal((2, 3, 4)), dtype=torch.float32, requires_grad=True)
+    mean = x.mean(-1, keepdim=True)
+    inverse = 1 / torch.sqrt(x.var(-1, correction=0, keepdim=True) + 1e-3)
+    expected = (x - mean) * inverse * mean + inverse * inverse
+    cotangent = np.random.default_rng(1).standard_normal((2, 3, 4)).astype(np.float32)
+    expected.backward(torch.tensor(cotangent))
+    assert x.grad is not None
+    output, gradient = make_step(total, [(2, 3, 4)]).run([x.detach().numpy()], cotangent)
+    np.testing.assert_allclose(output, expected.detach().numpy(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(gradient, x.grad.numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_normalised_zeros_have_gradient_zero(order: int, make_step: Callable[..., Any]) -> None:
+    x = np.asarray([[3.0, 0.0], [-4.0, 0.0]], np.float32)
+    step = make_step(lambda x: op.LpNormalization(x, axis=0, p=order), [(2, 2)])
+    gradient = step.run([x], np.ones((2, 2), np.float32))[1]
+    np.testing.assert_array_equal(gradient[:, 1], [0.0, 0.0])
+    assert np.isfinite(gradient).all()

@@ -17,7 +17,7 @@ AXES: list[list[int] | None] = [None, [0, 1, 2], [0, 2], [0, 1], [1], [2], [-2],
 
 
 def over(operator: str, axes: list[int] | None, keepdims: int) -> Callable[[Any], Any]:
-    return lambda x: getattr(op, operator)(x, axes, keepdims=keepdims)
+    return lambda x: getattr(op, operator)(x, None if axes is None else np.asarray(axes, np.int64), keepdims=keepdims)
 
 
 def expected(function: Callable[..., Any], axes: list[int] | None, keepdims: int) -> Callable[[Any], Any]:
@@ -66,6 +66,18 @@ ROWS: list[tuple[Any, ...]] = [
     ("ReduceSumSquare", lambda x: x * x, X, {"noop_with_empty_axes": 1}),
     ("ReduceMax", lambda x: 1.0 * x, X, {"noop_with_empty_axes": 1}),
     ("ReduceSum", lambda x: x.sum(), X, lambda x: op.ReduceSum(x, np.zeros(0, np.int64), keepdims=0)),
+    # An empty list of axes is no list.
+    *(
+        (operator, expected(function, None, keepdims), X, over(operator, [], keepdims))
+        for operator, function in REDUCTIONS
+        for keepdims in (0, 1)
+    ),
+    (
+        "ReduceMean",
+        lambda x: 1.0 * x,
+        X,
+        lambda x: op.ReduceMean(x, np.zeros(0, np.int64), noop_with_empty_axes=1),
+    ),
     *(("Softmax", lambda x, a=axis: torch.softmax(x, a), X, {"axis": axis}) for axis in (-1, 0, 1)),
     ("Softmax", lambda x: torch.softmax(x, -1), X, {}),
     *(("LogSoftmax", lambda x, a=axis: torch.log_softmax(x, a), X, {"axis": axis}) for axis in (-1, 0, 1)),

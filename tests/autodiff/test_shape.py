@@ -11,6 +11,7 @@ from edgeopt.autodiff import backward
 from edgeopt.autodiff.registry import RULES
 from edgeopt.autodiff.rules import shape
 from edgeopt.errors import UnsupportedOperatorError
+from edgeopt.testing import check_gradients
 from edgeopt.tracing import Array, Tracer, new_graph, op
 
 X = [(2, 3, 4)]
@@ -218,3 +219,18 @@ def test_an_empty_slice_has_gradient_zero(make_step: Callable[..., Any]) -> None
     step = make_step(lambda x: op.Slice(x, [2], [2], [1]), [(2, 3)])
     gradient = step.run([np.ones((2, 3), np.float32)], np.ones((2, 0), np.float32))[1]
     np.testing.assert_array_equal(gradient, np.zeros((2, 3)))
+
+
+def test_an_empty_tensor_is_reshaped_back(make_step: Callable[..., Any]) -> None:
+    """A dimension of zero is no dimension to copy."""
+    step = make_step(lambda x: op.Reshape(x, np.asarray([3, 4, 0]), allowzero=1), [(0, 3, 4)])
+    gradient = step.run([np.zeros((0, 3, 4), np.float32)], np.zeros((3, 4, 0), np.float32))[1]
+    assert gradient.shape == (0, 3, 4)
+
+
+def test_expanding_to_a_shape_that_only_the_run_knows() -> None:
+    """The target may turn out to be the shape the tensor has."""
+    x, one = np.random.default_rng(0).standard_normal((2, 3)), np.ones((1, 3))
+    for operand, target in ((x, [2, 3]), (one, [2, 3])):
+        inputs = {"x": operand, "target": np.asarray(target)}
+        check_gradients(lambda x, target: op.Expand(x, target), inputs, shapes={"target": (2,)})

@@ -85,6 +85,24 @@ def test_a_tensor_without_influence_has_gradient_zero() -> None:
     assert check_gradients(lambda x, w: op.Exp(x), [X, W])["input_1"] == 0.0
 
 
+def test_a_model_whose_inputs_have_no_influence_at_all() -> None:
+    assert check_gradients(lambda x: op.Ceil(x), [X]) == {"input_0": 0.0}
+
+
+def test_inputs_of_every_floating_type_are_converted() -> None:
+    """The scales of a Resize are float32 in a float64 model too."""
+    text = """
+    <ir_version: 9, opset_import: ["" : 20]>
+    resized (bfloat16[1, 1, 2] x, float[3] scales, float16[1] y) => (bfloat16[1, 1, 4] z, float16[1] w) {
+        z = Resize<mode="nearest">(x, , scales)
+        w = Exp(y)
+    }
+    """
+    model = onnx.parser.parse_model(text)
+    inputs = [np.ones((1, 1, 2), ir.DataType.BFLOAT16.numpy()), np.asarray([1, 1, 2], np.float32), np.ones(1)]
+    assert set(check_gradients(model, inputs, wrt=["y"])) == {"y"}
+
+
 @pytest.mark.usefixtures("wrong_tanh")
 def test_a_wrong_rule_is_found_and_its_node_named() -> None:
     def function(x: Array, w: Array) -> Array:

@@ -151,14 +151,28 @@ def where(n: Site, g: Array) -> tuple[None, Array | None, Array | None]:
 
 @rule("Clip")
 def clip(n: Site, g: Array) -> list[Array | None]:
-    """At a limit itself the gradient passes, as in torch.clamp; beyond, it goes to the limit."""
+    """At a limit itself the gradient passes, as in torch.clamp; beyond, it goes to the limit.
+
+    Where the lower limit is above the upper one, the value is the upper one throughout.
+    """
     mask: Array | None = None
     to_limits: list[Array | None] = []
+    crossed = indicator(n.input(2) < n.input(1), g) if _limits_may_cross(n) else None
     for position, passes in ((1, n.x.__ge__), (2, n.x.__le__)):
         if not n.has(position):
             to_limits.append(None)
             continue
         inside = indicator(passes(n.input(position)), g)
         mask = inside if mask is None else mask * inside
-        to_limits.append(op.ReduceSum(g * (1.0 - inside), keepdims=0) if n.needs[position] else None)
+        beyond = 1.0 - inside
+        if crossed is not None:
+            beyond = beyond * (1.0 - crossed) if position == 1 else xp.maximum(beyond, crossed)
+        to_limits.append(op.ReduceSum(g * beyond, keepdims=0) if n.needs[position] else None)
+    if mask is not None and crossed is not None:
+        mask = mask * (1.0 - crossed)
     return [g if mask is None else g * mask, *to_limits]
+
+
+def _limits_may_cross(n: Site) -> bool:
+    low, high = n.constant(1), n.constant(2)
+    return n.has(1) and n.has(2) and (low is None or high is None or bool(high < low))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from edgeopt import tracing as xp
-from edgeopt.autodiff.arrays import reshape_like
+from edgeopt.autodiff.arrays import expand_like, reshape_like, sum_like
 from edgeopt.autodiff.registry import rule
+from edgeopt.autodiff.rules.elementwise import indicator
 from edgeopt.tracing import Array, op
 from edgeopt.tracing.site import Site
 
@@ -24,8 +25,10 @@ def per_channel(vector: Array, x: Array) -> Array:
 
 
 @rule("BatchNormalization")
-def batch_normalization(n: Site, g: Array, *_statistics: Array | None) -> list[Array | None]:
+def batch_normalization(n: Site, g: Array | None, *statistics: Array | None) -> list[Array | None]:
     """With the batch's own statistics in training mode, with the running ones (constants) otherwise."""
+    if n.attr("training_mode", 0) or g is None:
+        return _training_batch_normalization(n, [g, *statistics])
     x, scale = n.x, n.input(1)
     axes = [0, *range(2, x.ndim)]
     epsilon = n.number("epsilon", 1e-5)
@@ -44,36 +47,63 @@ def batch_normalization(n: Site, g: Array, *_statistics: Array | None) -> list[A
         if n.needs[4] and to_scale is not None:
             to_variance = -0.5 * to_scale * scale * reshape_like(inverse * inverse, scale)
         return [to_x, to_scale, to_bias, to_mean, to_variance]
-    _, centred, _, inverse = batch_statistics(x, epsilon)
-    sum_g = op.ReduceSum(g, axes, keepdims=1)
-    sum_gx = op.ReduceSum(g * centred, axes, keepdims=1)
-    to_x = None
-    if n.needs[0]:
-        # With x^ the normalised input: dx = scale/deviation (g - mean(g) - x^ mean(g x^)). The channels' factors are
-        # multiplied before they meet the large tensors.
-        count = xp.astype(op.Size(x), x.dtype) / xp.astype(op.Size(scale), x.dtype)
-        slope = sum_gx * (inverse * inverse) / count
-        to_x = (g - (centred * slope + sum_g / count)) * (gain * inverse)
-    to_scale = reshape_like(sum_gx * inverse, scale) if n.needs[1] else None
-    return [to_x, to_scale, reshape_like(sum_g, scale) if n.needs[2] else None, None, None]
+    return _training_batch_normalization(n, [g, *statistics])
+
+
+def _training_batch_normalization(n: Site, cotangents: list[Array | None]) -> list[Array | None]:
+    """Also through the running statistics, the old ones mixed with the batch's."""
+    g, to_running_mean, to_running_variance = [*cotangents, None, None][:3]
+    x, scale = n.x, n.input(1)
+    axes = [0, *range(2, x.ndim)]
+    _, centred, _, inverse = batch_statistics(x, n.number("epsilon", 1e-5))
+    count = xp.astype(op.Size(x), x.dtype) / xp.astype(op.Size(scale), x.dtype)
+    momentum = n.number("momentum", 0.9)
+    terms: list[Array] = []
+    to_scale = to_bias = None
+    if g is not None:
+        sum_g = op.ReduceSum(g, axes, keepdims=1)
+        sum_gx = op.ReduceSum(g * centred, axes, keepdims=1)
+        if n.needs[0]:
+            # With x^ the normalised input: dx = scale/deviation (g - mean(g) - x^ mean(g x^)). The channels' factors
+            # are multiplied before they meet the large tensors.
+            slope = sum_gx * (inverse * inverse) / count
+            terms.append((g - (centred * slope + sum_g / count)) * (per_channel(scale, x) * inverse))
+        to_scale = reshape_like(sum_gx * inverse, scale) if n.needs[1] else None
+        to_bias = reshape_like(sum_g, scale) if n.needs[2] else None
+    if n.needs[0] and to_running_mean is not None:
+        terms.append(expand_like(per_channel(to_running_mean * ((1.0 - momentum) / count), x), x))
+    if n.needs[0] and to_running_variance is not None:
+        terms.append(centred * per_channel(to_running_variance * ((2.0 - 2.0 * momentum) / count), x))
+    to_mean = to_running_mean * momentum if n.needs[3] and to_running_mean is not None else None
+    to_variance = to_running_variance * momentum if n.needs[4] and to_running_variance is not None else None
+    return [_total(terms), to_scale, to_bias, to_mean, to_variance]
+
+
+def _total(terms: list[Array]) -> Array | None:
+    return sum(terms[1:], start=terms[0]) if terms else None
 
 
 @rule("LayerNormalization")
-def layer_normalization(n: Site, g: Array, *_statistics: Array | None) -> list[Array | None]:
+def layer_normalization(n: Site, g: Array | None, *statistics: Array | None) -> list[Array | None]:
     """Over the axes from `axis` on; mean and deviation are computed again, which is cheaper than keeping them."""
     x, scale = n.x, n.input(1)
-    first = n.attr("axis", -1) % x.ndim
-    axes = list(range(first, x.ndim))
-    leading = list(range(first))
+    axes = list(range(n.attr("axis", -1) % x.ndim, x.ndim))
     normed, inverse = _normed(x, axes, n.number("epsilon", 1e-5))
-    to_x = to_scale = to_bias = None
-    if n.needs[0]:
-        to_x = _through_normed(g * scale, normed, inverse, axes)
-    if n.needs[1]:
-        to_scale = reshape_like(op.ReduceSum(g * normed, leading, keepdims=0), scale)
-    if n.has(2) and n.needs[2]:
-        to_bias = reshape_like(op.ReduceSum(g, leading, keepdims=0), n.input(2))
-    return [to_x, to_scale, to_bias]
+    terms: list[Array] = []
+    to_scale = to_bias = None
+    if g is not None:
+        if n.needs[0]:
+            terms.append(_through_normed(g * scale, normed, inverse, axes))
+        to_scale = sum_like(g * normed, scale, x.shape) if n.needs[1] else None
+        to_bias = sum_like(g, n.input(2), x.shape) if n.has(2) and n.needs[2] else None
+    to_mean, to_inverse = [*statistics, None, None][:2]
+    if n.needs[0] and (to_mean is not None or to_inverse is not None):
+        share = xp.astype(op.Size(inverse), x.dtype) / xp.astype(op.Size(x), x.dtype)
+        if to_mean is not None:
+            terms.append(expand_like(xp.astype(to_mean, x.dtype) * share, x))
+        if to_inverse is not None:
+            terms.append(-normed * (xp.astype(to_inverse, x.dtype) * inverse * inverse * share))
+    return [_total(terms), to_scale, to_bias]
 
 
 @rule("InstanceNormalization")
@@ -99,12 +129,14 @@ def mean_variance_normalization(n: Site, g: Array) -> Array:
 
 @rule("LpNormalization")
 def lp_normalization(n: Site, g: Array) -> Array:
-    """x / ‖x‖, of order 1 or 2 along one axis."""
+    """x / ‖x‖, of order 1 or 2 along one axis; 0 where the norm is 0, as the value is."""
     axis = [n.attr("axis", -1)]
     along = op.ReduceSum(g * n.y, axis, keepdims=1)
-    if n.attr("p", 2) == 1:
-        return (g - xp.sign(n.x) * along) / op.ReduceL1(n.x, axis, keepdims=1)
-    return (g - n.y * along) / op.ReduceL2(n.x, axis, keepdims=1)
+    first_order = n.attr("p", 2) == 1
+    norm = (op.ReduceL1 if first_order else op.ReduceL2)(n.x, axis, keepdims=1)
+    zero = indicator(norm == xp.zeros_like(norm), norm)
+    direction = xp.sign(n.x) if first_order else n.y
+    return (g - direction * along) * ((1.0 - zero) / (norm + zero))
 
 
 def _normed(x: Array, axes: list[int], epsilon: float) -> tuple[Array, Array]:

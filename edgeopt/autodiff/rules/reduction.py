@@ -14,16 +14,22 @@ from edgeopt.tracing import Array, op
 from edgeopt.tracing.site import Site
 
 
+def _names_no_axes(n: Site) -> bool:
+    """Whether axes are left out, or an empty list; both mean all of them, or none by `noop_with_empty_axes`."""
+    axes = n.constant(1)
+    return not n.has(1) if axes is None else axes.size == 0
+
+
 def _with_kept_axes(n: Site, array: Array) -> Array:
     """An array of the output's shape with the reduced axes back as dimensions of size one."""
     if n.attr("keepdims", 1) or n.x.ndim == array.ndim:
         return array
-    axes = n.input(1) if n.has(1) else np.arange(n.x.ndim, dtype=np.int64)
+    axes = np.arange(n.x.ndim, dtype=np.int64) if _names_no_axes(n) else n.input(1)
     return op.Unsqueeze(array, axes)
 
 
 def _reduces_nothing(n: Site) -> bool:
-    return not n.has(1) and bool(n.attr("noop_with_empty_axes", 0))
+    return _names_no_axes(n) and bool(n.attr("noop_with_empty_axes", 0))
 
 
 @rule("ReduceSum")
@@ -43,7 +49,7 @@ def reduce_mean(n: Site, g: Array) -> Array:
 
 def _fraction(n: Site) -> Array | float:
     """Outputs divided by inputs, the weight of one element in a mean."""
-    axes = n.constant(1) if n.has(1) else np.arange(n.x.ndim)
+    axes = np.arange(n.x.ndim) if _names_no_axes(n) else n.constant(1)
     if axes is not None:
         dims = [n.x.shape[int(axis)] for axis in np.atleast_1d(axes)]
         if all(isinstance(dim, int) for dim in dims):
