@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from edgeopt.errors import TracingError
 from edgeopt.tracing import shapes
+from edgeopt.tracing.subgraphs import infer_control_flow
 
 __all__ = ["infer"]
 
@@ -39,7 +40,7 @@ def infer(node: ir.Node, opset: int) -> list[tuple[ir.DataType, ir.Shape | None]
         known = _elementwise(node)
         if known is not None:
             return [known]
-    return _by_onnx(node, opset)
+    return infer_control_flow(node) or _by_onnx(node, opset)
 
 
 def _elementwise(node: ir.Node) -> tuple[ir.DataType, ir.Shape] | None:

@@ -13,6 +13,7 @@ from edgeopt.errors import TracingError
 from edgeopt.tracing import shapes
 from edgeopt.tracing.array import Array, ArrayLike, to_ir_dtype
 from edgeopt.tracing.inference import infer
+from edgeopt.tracing.subgraphs import all_nodes, bodies
 
 __all__ = ["DOMAIN", "IR_VERSION", "OPSET", "Tracer"]
 
@@ -40,19 +41,33 @@ class Tracer:
 
     A node whose operator, operands and attributes equal those of an earlier one is not added again: scalar work that
     many parameters share (a bias correction, say) appears once.
+
+    A body of control flow is recorded by a tracer of its own, from `subgraph`. Names are unique across all of them, and
+    an operation is recorded in the innermost graph that its operands belong to.
     """
 
     def __init__(self, graph: ir.Graph, opset: int = OPSET) -> None:
         self.graph = graph
         self.opset = opset
+        self.depth = 0
         self._known: dict[Any, tuple[Array, ...]] = {}
-        self._names = {value.name for node in graph for value in node.outputs}
-        self._names.update(value.name for value in graph.inputs)
-        # A node is named after its output, which may have been renamed since; node names must differ too.
-        self._names.update(node.name for node in graph)
-        self._names.update(graph.initializers)
+        self._names = _names_in(graph)
         self._counter: dict[str, int] = {}
         self._scope = ""
+
+    def subgraph(self, name: str) -> Tracer:
+        """A tracer for a new body, which becomes the attribute of a node that `emit` is given.
+
+        Tensors of this tracer's graph may be used in it; its own may not be used outside.
+        """
+        return self.within(ir.Graph([], [], nodes=[], name=self.fresh_name(name)))
+
+    def within(self, body: ir.Graph) -> Tracer:
+        """A tracer that records into a body of one of this graph's nodes."""
+        inner = Tracer(ir.Graph([], [], nodes=[]), self.opset)
+        inner.graph, inner.depth, inner._scope = body, self.depth + 1, self._scope
+        inner._names, inner._counter = self._names, self._counter
+        return inner
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
@@ -164,6 +179,9 @@ class Tracer:
             TracingError: The operator does not accept these operands.
         """
         float_dtype = next((x.dtype for x in inputs if isinstance(x, Array)), None)
+        innermost = max((x.tracer for x in inputs if isinstance(x, Array)), key=_depth, default=self)
+        if innermost.depth > self.depth:
+            return innermost.emit(op_type, *inputs, outputs=outputs, **attributes)
         operands = [
             None if x is None else self.constant(x, float_dtype if isinstance(x, float) else None) for x in inputs
         ]
@@ -181,7 +199,9 @@ class Tracer:
         if results is None:
             values = [None if x is None else x.value for x in operands]
             node = ir.Node("", op_type, values, attrs, num_outputs=outputs or 1)
-            results = self._known[key] = self._append(node)
+            results = self._append(node)
+            if not bodies(node):
+                self._known[key] = results
         return results[0] if outputs is None else results
 
     def _append(self, node: ir.Node) -> tuple[Array, ...]:
@@ -219,9 +239,20 @@ class Tracer:
         if name in self._names:
             raise TracingError(f"The graph has a tensor named {name!r} already.")
         self._names.add(name)
+        return self._input(name, dtype, shape)
+
+    def argument(self, stem: str, dtype: Any, shape: shapes.Shape) -> Array:
+        """Add an input to the graph under a fresh name; the inputs of a body go by their order."""
+        return self._input(self.fresh_name(stem), dtype, shape)
+
+    def _input(self, name: str, dtype: Any, shape: shapes.Shape) -> Array:
         value = ir.Value(name=name, type=ir.TensorType(to_ir_dtype(dtype)), shape=shapes.to_ir(shape))
         self.graph.inputs.append(value)
         return Array(self, value)
+
+    def result(self, array: Array, stem: str = "result") -> None:
+        """Make an array an output of the graph under a fresh name; the outputs of a body go by their order."""
+        self.output(array, self.fresh_name(stem))
 
     def output(self, array: Array, name: str) -> None:
         """Make an array an output of the graph under this name; an intermediate tensor of that name gives it up.
@@ -230,7 +261,8 @@ class Tracer:
             TracingError: An input or another output has the name.
         """
         value = array.value
-        if value.is_graph_output() or value.is_graph_input() or value.producer() is None:
+        producer = value.producer()
+        if value.is_graph_output() or producer is None or producer.graph is not self.graph:
             array = self._append_identity(array)
         if name in self._names and array.value.name != name:
             self._free_name(name)
@@ -244,7 +276,25 @@ class Tracer:
     def _free_name(self, name: str) -> None:
         if any(value.name == name for value in (*self.graph.inputs, *self.graph.outputs)):
             raise TracingError(f"The graph has an input or output named {name!r} already.")
-        for node in self.graph:
-            for value in node.outputs:
+        for node in all_nodes(self.graph):
+            for value in (*node.outputs, *(value for body in bodies(node) for value in body.inputs)):
                 if value.name == name:
                     value.name = self.fresh_name(f"{name}_inner")
+
+
+def _names_in(graph: ir.Graph) -> set[str | None]:
+    names: set[str | None] = set()
+    graphs = [graph]
+    for node in all_nodes(graph):
+        # A node is named after its output, which may have been renamed since; node names must differ too.
+        names.add(node.name)
+        names.update(value.name for value in node.outputs)
+        graphs += bodies(node)
+    for each in graphs:
+        names.update(value.name for value in each.inputs)
+        names.update(each.initializers)
+    return names
+
+
+def _depth(tracer: Tracer) -> int:
+    return tracer.depth
