@@ -9,6 +9,7 @@ from edgeopt.errors import TracingError
 from edgeopt.lowering import auto_pad as _auto_pad  # noqa: F401  # fills the table
 from edgeopt.lowering import batch_norm as _batch_norm  # noqa: F401  # fills the table
 from edgeopt.lowering import ceil_mode as _ceil_mode  # noqa: F401  # fills the table
+from edgeopt.lowering import determinant as _determinant  # noqa: F401  # fills the table
 from edgeopt.lowering import float64 as _float64  # noqa: F401  # fills the table
 from edgeopt.lowering import one_hot as _one_hot  # noqa: F401  # fills the table
 from edgeopt.lowering import reductions as _reductions  # noqa: F401  # fills the table
