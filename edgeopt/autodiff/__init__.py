@@ -1,5 +1,6 @@
 """Reverse-mode differentiation of ONNX graphs: ONNX in, ONNX out."""
 
+from edgeopt.autodiff import rules as _rules  # noqa: F401  # fills the tables
 from edgeopt.autodiff.engine import backward
 from edgeopt.autodiff.registry import REFUSED, RULES, ZERO_DERIVATIVE, refuse, rule, zero_derivative
 

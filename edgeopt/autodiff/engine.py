@@ -5,18 +5,18 @@ Everything common to all operators is here: which nodes matter, broadcasting, ac
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
-from edgeopt.autodiff import rules as _rules  # noqa: F401  # fills the tables
 from edgeopt.autodiff.arrays import sum_like
 from edgeopt.autodiff.registry import RULES, ZERO_DERIVATIVE, qualified_name, site_problem
 from edgeopt.errors import TracingError, UnsupportedOperatorError
 from edgeopt.tracing import Array, Tracer
 from edgeopt.tracing.site import Site
+from edgeopt.tracing.subgraphs import bodies, captured, operands
 
-__all__ = ["backward"]
+__all__ = ["backward", "dependent_values"]
 
 
 def backward(tracer: Tracer, seeds: Mapping[ir.Value, Array], wrt: Sequence[ir.Value]) -> list[Array | None]:
@@ -34,9 +34,9 @@ def backward(tracer: Tracer, seeds: Mapping[ir.Value, Array], wrt: Sequence[ir.V
         UnsupportedOperatorError: Operators on the way have no rule; it lists all of them.
     """
     nodes = list(tracer.graph)
-    active = _dependent_values(nodes, wrt)
-    path = _nodes_on_path(nodes, seeds, active)
-    sites = [Site(tracer, node, tuple(value in active for value in node.inputs)) for node in path]
+    active = dependent_values(nodes, wrt)
+    path = _nodes_on_path(nodes, set(seeds), active)
+    sites = [Site(tracer, node, tuple(value in active for value in operands(node))) for node in path]
     _refuse_unsupported(sites)
 
     cotangents: dict[ir.Value, list[Array]] = {value: [seed] for value, seed in seeds.items()}
@@ -56,25 +56,25 @@ def _stops(node: ir.Node) -> bool:
     return qualified_name(node) in ZERO_DERIVATIVE or "edgeopt.stop_gradient" in node.metadata_props
 
 
-def _dependent_values(nodes: Sequence[ir.Node], wrt: Sequence[ir.Value]) -> set[ir.Value]:
+def dependent_values(nodes: Iterable[ir.Node], wrt: Iterable[ir.Value]) -> set[ir.Value]:
     """The float tensors that change when `wrt` does."""
     dependent = set(wrt)
     for node in nodes:
-        if not _stops(node) and any(value in dependent for value in node.inputs):
+        if not _stops(node) and any(value in dependent for value in operands(node)):
             dependent.update(value for value in node.outputs if _carries_gradient(value))
     return dependent
 
 
-def _nodes_on_path(nodes: Sequence[ir.Node], seeds: Mapping[ir.Value, Array], active: set[ir.Value]) -> list[ir.Node]:
+def _nodes_on_path(nodes: Sequence[ir.Node], reached: set[ir.Value], active: set[ir.Value]) -> list[ir.Node]:
     """The nodes between `wrt` and the seeded outputs, in graph order."""
-    reached = set(seeds)
     path = []
     for node in reversed(nodes):
         if _stops(node) or not any(value in reached and value in active for value in node.outputs):
             continue
-        if any(value in active for value in node.inputs):
+        used = [value for value in operands(node) if value is not None and value in active]
+        if used:
             path.append(node)
-            reached.update(value for value in node.inputs if value in active)
+            reached.update(used)
     return path[::-1]
 
 
@@ -84,10 +84,24 @@ def _refuse_unsupported(sites: Sequence[Site]) -> None:
         problem = site_problem(site)
         if problem is not None:
             by_operator.setdefault((qualified_name(site.node), problem), []).append(repr(site.node.name))
+        for node in _differentiated_inside(site.node):
+            # What a rule says of types in a body has to wait until it is differentiated.
+            if qualified_name(node) not in RULES:
+                problem = str(site_problem(Site(site.tracer, node)))
+                by_operator.setdefault((qualified_name(node), problem), []).append(repr(node.name))
     if by_operator:
         raise UnsupportedOperatorError(
             [f"{operator} (nodes {', '.join(names)}): {why}" for (operator, why), names in by_operator.items()]
         )
+
+
+def _differentiated_inside(node: ir.Node) -> Iterator[ir.Node]:
+    """The nodes of bodies through which a gradient may have to pass."""
+    for body in bodies(node):
+        wrt = [value for value in (*captured(node), *body.inputs) if _carries_gradient(value)]
+        for inner in _nodes_on_path(list(body), set(body.outputs), dependent_values(body, wrt)):
+            yield inner
+            yield from _differentiated_inside(inner)
 
 
 def _accumulate(tracer: Tracer, contributions: list[Array]) -> Array | None:

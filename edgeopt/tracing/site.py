@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from edgeopt.tracing.array import Array
+from edgeopt.tracing.array import Array, to_ir_dtype
+from edgeopt.tracing.shapes import Shape, to_ir
+from edgeopt.tracing.subgraphs import operands
 from edgeopt.tracing.tracer import Tracer
 
 __all__ = ["Site"]
@@ -18,6 +20,7 @@ class Site:
     """The node under a rule: its arrays, its attributes, and, in reverse mode, which inputs need a cotangent.
 
     `n.x` is the first input, `n.y` the first output; `n.inputs` and `n.outputs` are all of them (None where left out).
+    The outer tensors that bodies of control flow capture count as inputs too, after the node's own.
     """
 
     def __init__(self, tracer: Tracer, node: ir.Node, needs: tuple[bool, ...] = ()) -> None:
@@ -28,7 +31,7 @@ class Site:
     @cached_property
     def inputs(self) -> tuple[Array | None, ...]:
         """The input arrays."""
-        return tuple(None if value is None else self.tracer.wrap(value) for value in self.node.inputs)
+        return tuple(None if value is None else self.tracer.wrap(value) for value in operands(self.node))
 
     @cached_property
     def outputs(self) -> tuple[Array, ...]:
@@ -69,14 +72,19 @@ class Site:
         """The value of an input that is a constant of the graph, None otherwise."""
         return self.input(position).constant if self.has(position) else None
 
+    def output(self, position: int, dtype: Any, shape: Shape) -> Array:
+        """An output of this type, asked for if the forward graph has not."""
+        if len(self.node.outputs) <= position:
+            self.node.resize_outputs(position + 1)
+        value = self.node.outputs[position]
+        if not value.name:
+            value.name = self.tracer.fresh_name(self.node.op_type.lower())
+            value.type, value.shape = ir.TensorType(to_ir_dtype(dtype)), to_ir(shape)
+        return self.tracer.wrap(value)
+
     def mask(self) -> Array:
-        """The second output of a Dropout, asked for if the forward graph has not."""
-        if len(self.node.outputs) < 2:
-            self.node.resize_outputs(2)
-            value = self.node.outputs[1]
-            value.name = self.tracer.fresh_name(f"{self.node.outputs[0].name}_mask")
-            value.type, value.shape = ir.TensorType(ir.DataType.BOOL), self.node.outputs[0].shape
-        return self.tracer.wrap(self.node.outputs[1])
+        """The second output of a Dropout."""
+        return self.output(1, np.bool_, self.y.shape)
 
     def __repr__(self) -> str:
         return f"{self.node.op_type} {self.node.name!r}"
