@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import onnx_ir as ir
 
 from edgeopt.autodiff.arrays import sum_like
+from edgeopt.autodiff.quantized import is_quantized, stays_quantized
 from edgeopt.autodiff.registry import RULES, ZERO_DERIVATIVE, qualified_name, site_problem
 from edgeopt.errors import TracingError, UnsupportedOperatorError
 from edgeopt.tracing import Array, Tracer
@@ -57,11 +58,12 @@ def _stops(node: ir.Node) -> bool:
 
 
 def dependent_values(nodes: Iterable[ir.Node], wrt: Iterable[ir.Value]) -> set[ir.Value]:
-    """The float tensors that change when `wrt` does."""
+    """The float tensors that change when `wrt` does, and those that are quantized from such."""
     dependent = set(wrt)
     for node in nodes:
         if not _stops(node) and any(value in dependent for value in operands(node)):
-            dependent.update(value for value in node.outputs if _carries_gradient(value))
+            quantized = stays_quantized(node, dependent)
+            dependent.update(value for value in node.outputs if quantized or _carries_gradient(value))
     return dependent
 
 
@@ -124,6 +126,7 @@ def _propagate(site: Site, arriving: list[Array | None], cotangents: dict[ir.Val
         operand = site.input(position)
         if entry.broadcasts:
             cotangent = sum_like(cotangent, operand, site.y.shape)
-        if cotangent.dtype != operand.dtype or cotangent.ndim != operand.ndim:
+        fits = cotangent.dtype == operand.dtype or is_quantized(operand.value)
+        if not fits or cotangent.ndim != operand.ndim:
             raise TracingError(f"The gradient rule of {site} returns {cotangent} for its input {operand}.")
         cotangents.setdefault(operand.value, []).append(cotangent)
