@@ -25,7 +25,7 @@ def there_and_back(zero_point: Any, axis: int = 1, between: Callable[[Array], Ar
     return function
 
 
-@pytest.mark.parametrize("zero_point", [np.uint8(128), np.uint8(0), np.int8(0), np.int8(-7)], ids=repr)
+@pytest.mark.parametrize("zero_point", [np.uint8(128), np.uint8(0), np.int8(0), np.int8(7)], ids=repr)
 def test_a_pair_has_the_gradient_of_a_learnable_fake_quantization(
     zero_point: Any, make_step: Callable[..., Any]
 ) -> None:
@@ -41,6 +41,15 @@ def test_a_pair_has_the_gradient_of_a_learnable_fake_quantization(
     np.testing.assert_allclose(output, expected.detach(), atol=1e-6)
     np.testing.assert_allclose(to_x, x.grad, rtol=1e-5)
     np.testing.assert_allclose(to_scale, scale.grad[0], rtol=1e-4)
+
+
+def test_beyond_the_range_the_scale_stretches_what_is_left_of_it(make_step: Callable[..., Any]) -> None:
+    """torch truncates -7 + 0.5 to -6 here."""
+    step = make_step(there_and_back(np.int8(-7)), [(2,), ()])
+    output, to_x, to_scale = step.run([np.asarray([9, -9], np.float32), SCALE], np.asarray([1, 10], np.float32))
+    np.testing.assert_allclose(output, [134 * 0.02, -121 * 0.02], rtol=1e-6)
+    np.testing.assert_array_equal(to_x, [0, 0])
+    np.testing.assert_allclose(to_scale, 134 - 10 * 121)
 
 
 @pytest.mark.parametrize("axis", [1, -2])
