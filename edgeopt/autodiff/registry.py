@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeAlias
 import onnx_ir as ir
 
 from edgeopt.tracing import Array
-from edgeopt.tracing.site import Site
+from edgeopt.tracing.site import Site, qualified_name
 
 __all__ = [
     "REFUSED",
@@ -32,6 +32,7 @@ __all__ = [
     "ZERO_DERIVATIVE",
     "Refusal",
     "Rule",
+    "no_limits",
     "qualified_name",
     "refuse",
     "rule",
@@ -65,17 +66,12 @@ ZERO_DERIVATIVE: dict[str, str] = {}
 REFUSED: dict[str, Refusal] = {}
 
 
-def qualified_name(node: ir.Node) -> str:
-    """The name under which the tables know a node's operator."""
-    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
-
-
-def _no_limits(_site: Site) -> None:
-    return None
+def no_limits(_site: Site) -> None:
+    """The rule treats every node."""
 
 
 def rule(
-    *op_types: str, broadcasts: bool = False, limits: Callable[[Site], str | None] = _no_limits
+    *op_types: str, broadcasts: bool = False, limits: Callable[[Site], str | None] = no_limits
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register the decorated function as the rule of these operators.
 

@@ -2,62 +2,63 @@
 
 from __future__ import annotations
 
-import onnx
-import onnx.inliner
-import onnx.numpy_helper
-import onnx.shape_inference
-import onnx.version_converter
+from collections.abc import Iterable
+
+import numpy as np
 import onnx_ir as ir
 
-from edgeopt.tracing import OPSET
+__all__ = ["always_float32", "to_double"]
 
-__all__ = ["in_double"]
-
-_DOUBLE = onnx.TensorProto.DOUBLE
-_FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
+_FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16}
 # Inputs whose type is float32 whatever the type of the data: scales of Resize, and its region of interest.
-_ALWAYS_FLOAT32 = {"Resize": (1, 2)}
+_ALWAYS_FLOAT32 = {"Resize": (1, 2), "Upsample": (1,)}
 
 
-def in_double(model: onnx.ModelProto) -> ir.Model:
-    """A float64 copy of a model at the target opset, its functions inlined and its shapes inferred."""
-    copy = onnx.inliner.inline_local_functions(model)
-    if any(opset.domain in ("", "ai.onnx") and opset.version != OPSET for opset in copy.opset_import):
-        copy = onnx.version_converter.convert_version(copy, OPSET)
-    graph = copy.graph
-    kept = {
-        node.input[position]
-        for node in graph.node
+def always_float32(graph: ir.Graph) -> set[ir.Value]:
+    """The tensors that stay as they are, since their operator knows no other type."""
+    return {
+        value
+        for node in ir.traversal.RecursiveGraphIterator(graph)
         for position in _ALWAYS_FLOAT32.get(node.op_type, ())
-        if position < len(node.input)
+        if position < len(node.inputs) and (value := node.inputs[position]) is not None
     }
-    for value in [*graph.input, *graph.output]:
-        if value.type.tensor_type.elem_type in _FLOATS and value.name not in kept:
-            value.type.tensor_type.elem_type = _DOUBLE
-    for tensor in graph.initializer:
-        if tensor.name not in kept:
-            _convert_tensor(tensor)
-    for node in graph.node:
-        if not any(output in kept for output in node.output):
+
+
+def to_double(graph: ir.Graph) -> None:
+    """Give every floating-point tensor of a graph, and of the bodies in it, double precision, in place."""
+    kept = always_float32(graph)
+    _convert_values({*graph.inputs, *graph.initializers.values()} - kept)
+    for node in ir.traversal.RecursiveGraphIterator(graph):
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH:
+                body = attribute.as_graph()
+                _convert_values({*body.inputs, *body.initializers.values()})
+        if not kept.intersection(node.outputs):
             _convert_node(node)
-    del graph.value_info[:]
-    return ir.serde.deserialize_model(onnx.shape_inference.infer_shapes(copy, data_prop=True))
 
 
-def _convert_tensor(tensor: onnx.TensorProto) -> None:
-    if tensor.data_type in _FLOATS:
-        array = onnx.numpy_helper.to_array(tensor).astype("float64")
-        tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+def _convert_values(values: Iterable[ir.Value]) -> None:
+    for value in values:
+        if value.dtype in _FLOATS:
+            value.dtype = ir.DataType.DOUBLE
+        if value.const_value is not None and value.const_value.dtype in _FLOATS:
+            value.const_value = _converted(value.const_value)
 
 
-def _convert_node(node: onnx.NodeProto) -> None:
-    for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.TENSOR:
-            _convert_tensor(attribute.t)
-        elif attribute.name in ("to", "dtype") and attribute.i in _FLOATS:
-            attribute.i = _DOUBLE
+def _converted(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    return ir.tensor(tensor.numpy().astype(np.float64), name=tensor.name)
+
+
+def _convert_node(node: ir.Node) -> None:
+    for attribute in list(node.attributes.values()):
+        changed: ir.Attr | None = None
+        if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype in _FLOATS:
+            changed = ir.AttrTensor(attribute.name, _converted(attribute.as_tensor()))
+        elif attribute.name in ("to", "dtype") and attribute.value in _FLOATS:
+            changed = ir.AttrInt64(attribute.name, int(ir.DataType.DOUBLE))
         elif node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
-            numbers = [attribute.f] if attribute.name == "value_float" else list(attribute.floats)
-            shape = () if attribute.name == "value_float" else (len(numbers),)
-            tensor = onnx.helper.make_tensor("value", _DOUBLE, shape, numbers)
-            attribute.CopyFrom(onnx.helper.make_attribute("value", tensor))
+            node.attributes.pop(attribute.name)
+            changed = ir.AttrTensor("value", ir.tensor(np.asarray(attribute.value, np.float64)))
+        if changed is not None:
+            node.attributes[changed.name] = changed
+    _convert_values(node.outputs)

@@ -12,9 +12,10 @@ import onnx_ir as ir
 import onnxruntime
 from numpy.typing import NDArray
 
+from edgeopt.canonical import canonicalize
 from edgeopt.errors import SignatureError
 from edgeopt.lowering import lower, uses_random_numbers
-from edgeopt.testing.double import in_double
+from edgeopt.testing.double import always_float32, to_double
 from edgeopt.tracing import Array, Tracer, new_graph, new_model
 from edgeopt.tracing.shapes import Shape
 
@@ -60,21 +61,30 @@ def load(
         return _trace(model, inputs, shapes)
     if isinstance(model, (str, os.PathLike)):
         model = onnx.load(model)
-    double = in_double(ir.serde.serialize_model(model) if isinstance(model, ir.Model) else model)
-    graph = double.graph
+    given = copied(model) if isinstance(model, ir.Model) else ir.serde.deserialize_model(model)
+    graph = given.graph
     names = [value.name or "" for value in graph.inputs if value.name not in graph.initializers]
-    values = _by_name(inputs, names)
-    for value in graph.inputs:
+    values = {**_floats_to_inputs(graph), **_by_name(inputs, names)}
+    canonical = canonicalize(given)
+    to_double(canonical.graph)
+    for value in canonical.graph.inputs:
         if value.name in values and value.dtype is not None and value.dtype.is_floating_point():
             values[value.name] = values[value.name].astype(value.dtype.numpy())
+    return canonical, values
+
+
+def _floats_to_inputs(graph: ir.Graph) -> Tensors:
+    """Make floating-point initializers inputs, before anything is folded into them; their values, in float64."""
+    kept, values = always_float32(graph), {}
     for name, value in list(graph.initializers.items()):
-        if value.dtype == ir.DataType.DOUBLE and value.const_value is not None:
-            values.setdefault(name, value.const_value.numpy())
+        known = value.const_value
+        if known is not None and known.dtype.is_floating_point() and value not in kept:
+            values[name] = known.numpy().astype(np.float64)
             del graph.initializers[name]
             value.const_value = None
             if value not in graph.inputs:
                 graph.inputs.append(value)
-    return double, values
+    return values
 
 
 def _trace(

@@ -61,7 +61,10 @@ def _type_proto(value: ir.Value) -> onnx.TypeProto:
 
 
 def _by_onnx(node: ir.Node, opset: int) -> list[tuple[ir.DataType, ir.Shape | None]]:
-    schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
+    except onnx.defs.SchemaError as error:
+        raise TracingError(f"Opset {opset} has no operator {node.op_type}.") from error
     names = ["" if value is None else f"i{position}" for position, value in enumerate(node.inputs)]
     proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain, input=names)
     proto.output.extend(f"o{position}" for position in range(len(node.outputs)))

@@ -13,7 +13,12 @@ from edgeopt.tracing.shapes import Shape, to_ir
 from edgeopt.tracing.subgraphs import operands
 from edgeopt.tracing.tracer import Tracer
 
-__all__ = ["Site"]
+__all__ = ["Site", "qualified_name"]
+
+
+def qualified_name(node: ir.Node) -> str:
+    """The name under which the tables know a node's operator: `Relu`, `com.microsoft::Gelu`."""
+    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
 
 
 class Site:

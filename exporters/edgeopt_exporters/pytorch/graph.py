@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import onnx_ir as ir
 import torch
 
+from edgeopt.canonical import convert, simplify
 from edgeopt.errors import UnsupportedModelError
 from edgeopt.training.forward import ForwardGraph
-from edgeopt.training.simplify import simplify
 from edgeopt_exporters.pytorch.inputs import Examples
 from edgeopt_exporters.pytorch.module import PREFIX
 
@@ -26,6 +26,7 @@ def to_forward_graph(
         value.name = name
     _state_to_inputs(graph, module)
     buffer_names = [name for name, _ in module.named_buffers()] if training else []
+    convert(model)
     simplify(model)
     results = list(graph.outputs)
     updates = {}

@@ -1,0 +1,67 @@
+"""The tables of canonical form: how an operator is said with others, and how its older forms are said today.
+
+A decomposition receives a node as a `Site` and returns arrays in place of its outputs::
+
+    @decomposition("com.microsoft::QuickGelu")
+    def quick_gelu(n):
+        return n.x * op.Sigmoid(n.x * n.number("alpha", 1.702))
+
+One array needs no tuple, and outputs that nobody uses may be left out. What it emits has to be an operator with a
+gradient rule, or one that is decomposed in turn. Types and ranks of the node's inputs are known when it is asked.
+
+An adapter does the same for the form that an operator had before some version of the standard opset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from edgeopt.tracing.rewriting import Replacement
+from edgeopt.tracing.site import Site
+
+__all__ = ["ADAPTERS", "DECOMPOSITIONS", "Adapter", "adapter", "decomposition"]
+
+DECOMPOSITIONS: dict[str, Callable[[Site], Replacement]] = {}
+
+
+class Adapter(NamedTuple):
+    """How a node of an opset before `before` is said at the target opset."""
+
+    before: int
+    apply: Callable[[Site], Replacement]
+    typed: bool
+
+
+ADAPTERS: dict[str, list[Adapter]] = {}
+
+
+def decomposition(*operators: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the decorated function for these operators, `"Name"` or `"domain::Name"`."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        DECOMPOSITIONS.update(dict.fromkeys(operators, function))
+        return function
+
+    return register
+
+
+def adapter(*op_types: str, before: int, typed: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the decorated function for nodes of these operators whose opset is below `before`.
+
+    Where several are registered for an operator, the one of the nearest bound brings a node all the way to the target.
+
+    Args:
+        op_types: Operators of the standard domain.
+        before: The first opset that has the form which the target understands.
+        typed: The function asks for types or ranks of the node's inputs.
+    """
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        for op_type in op_types:
+            entries = ADAPTERS.setdefault(op_type, [])
+            entries.append(Adapter(before, function, typed))
+            entries.sort(key=lambda entry: entry.before)
+        return function
+
+    return register
