@@ -21,6 +21,8 @@ if TYPE_CHECKING:
         GraphError,
         HyperparameterError,
         ManifestError,
+        MinimizeError,
+        MissingGraphError,
         NonFiniteLossError,
         ProviderError,
         StateError,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     )
     from edgeopt_runtime.fit import FitInfo, History, StopTraining
     from edgeopt_runtime.manifest import Manifest
+    from edgeopt_runtime.minimize import MinimizeResult
     from edgeopt_runtime.session import TrainingSession
 
 __all__ = [
@@ -46,6 +49,9 @@ __all__ = [
     "HyperparameterError",
     "Manifest",
     "ManifestError",
+    "MinimizeError",
+    "MinimizeResult",
+    "MissingGraphError",
     "NonFiniteLossError",
     "ProviderError",
     "StateError",
@@ -69,6 +75,7 @@ _HOMES = {
     "FitInfo": "fit",
     "History": "fit",
     "Manifest": "manifest",
+    "MinimizeResult": "minimize",
     "StopTraining": "fit",
     "TrainingSession": "session",
     "pack_bundle": "archive",

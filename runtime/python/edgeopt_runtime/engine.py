@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from edgeopt_runtime.archive import BundleContents
 from edgeopt_runtime.batch import Batch, BatchReader
-from edgeopt_runtime.errors import NonFiniteLossError, StateError
+from edgeopt_runtime.errors import MissingGraphError, NonFiniteLossError, StateError
 from edgeopt_runtime.hyper import Hyperparameters
 from edgeopt_runtime.manifest import InputSpec, Signature
 from edgeopt_runtime.program import Program
@@ -60,11 +60,12 @@ class Engine:
         """The signature of a graph.
 
         Raises:
-            StateError: The bundle has no such graph.
+            MissingGraphError: The bundle has no such graph.
         """
         if name not in self.manifest.signatures:
-            raise StateError(
-                f"The bundle has no {name} graph; it has {', '.join(self.manifest.signatures)}. Export it with one."
+            how = "with `edgeopt.export(..., hessian_vector=True)`" if name == "hessian_vector" else "with one"
+            raise MissingGraphError(
+                f"The bundle has no {name} graph; it has {', '.join(self.manifest.signatures)}. Export it {how}."
             )
         return self.manifest.signatures[name]
 

@@ -18,7 +18,9 @@ The codes are the same in every language's runtime, so that an app can act on th
     ├── ProviderError                    E130  an execution provider is not available or did not start
     ├── HyperparameterError              E140  no such hyperparameter, or no such value
     ├── StateError                       E150  the session or its tensors do not allow this now
-    └── StorageError                     E160  nothing could be written; what was there before is whole
+    │   └── MissingGraphError            E151  the bundle lacks a graph that the call needs
+    ├── StorageError                     E160  nothing could be written; what was there before is whole
+    └── MinimizeError                    E170  no such method of `minimize`, no such setting, or too many parameters
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ __all__ = [
     "GraphError",
     "HyperparameterError",
     "ManifestError",
+    "MinimizeError",
+    "MissingGraphError",
     "NonFiniteLossError",
     "ProviderError",
     "StateError",
@@ -134,7 +138,19 @@ class StateError(EdgeoptError):
     code = "E150"
 
 
+class MissingGraphError(StateError):
+    """The bundle was exported without a graph that the call needs; the message says how to export one."""
+
+    code = "E151"
+
+
 class StorageError(EdgeoptError):
     """Nothing could be written, for example because the disk is full. What was there before is still whole."""
 
     code = "E160"
+
+
+class MinimizeError(EdgeoptError):
+    """There is no such method of `minimize` or no such option, or the problem has too many parameters for it."""
+
+    code = "E170"

@@ -23,6 +23,8 @@ from edgeopt_runtime.providers import CPU, Options
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from edgeopt_runtime.minimize import MinimizeResult
+
 __all__ = ["TrainingSession"]
 
 
@@ -210,6 +212,34 @@ class TrainingSession:
         """
         return fit(self, batches, epochs=epochs, progress=progress, callbacks=callbacks, evaluate_on=evaluate_on)
 
+    def minimize(self, batches: Batch | Iterable[Batch], method: str = "lbfgs", **options: Any) -> MinimizeResult:
+        """Minimise the loss over the given batches by a method that decides itself how far to go.
+
+        The bundle's optimizer and schedule have no part in it; their state stays. The loss is the mean over all
+        batches together, in training mode; dropout draws the same masks at every evaluation, and goes on with new ones
+        in the next call. Buffers, such as the running statistics of BatchNorm, end as after one pass over the batches
+        at the final weights. Either all of this changes or, when an error is raised, nothing.
+
+        Args:
+            batches: One batch, or several; an iterable is read once, and its batches are kept during the call.
+            method: ``lbfgs``, ``newton_cg`` (needs a bundle exported with ``hessian_vector=True``), ``ssbfgs`` or
+                ``ssbroyden`` (a dense matrix: for up to some thousand parameters).
+            options: Settings of the method; `edgeopt_runtime.minimize.METHODS` names its class, which describes them.
+
+        Raises:
+            MinimizeError: There is no such method or option, or there are too many parameters for it.
+            MissingGraphError: The bundle lacks a graph that the method needs.
+            BatchError: A batch does not fit, or there is none.
+            NonFiniteLossError: The loss is not finite at the start, or after a step without line search. A line
+                search takes such points for too high and looks closer.
+            StateError: Gradients are accumulated that no update has used yet.
+            ExecutionError: ONNX Runtime failed.
+        """
+        from edgeopt_runtime.minimize import minimize
+
+        with self._lock:
+            return minimize(self._engine, batches, method, options)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the bundle with the current state and hyperparameters; a session loaded from it goes on bit for bit.
 
@@ -226,7 +256,7 @@ class TrainingSession:
         """Write the trained model as a plain ONNX file that has only the model's inputs.
 
         Raises:
-            StateError: The bundle has no graph for prediction.
+            MissingGraphError: The bundle has no graph for prediction.
             StorageError: The file cannot be written, or the model is larger than 2 GiB.
         """
         with self._lock:

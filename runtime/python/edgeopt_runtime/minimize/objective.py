@@ -1,0 +1,210 @@
+"""A session's loss as a function of one vector: all trainable parameters, one after the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from edgeopt_runtime.batch import Batch, each_batch
+from edgeopt_runtime.engine import Engine
+from edgeopt_runtime.errors import BatchError, MinimizeError, StateError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Evaluation", "Objective", "SessionObjective"]
+
+
+class Evaluation(NamedTuple):
+    """The loss at a point, and its gradient there."""
+
+    loss: float
+    gradient: NDArray[Any]
+
+    @property
+    def finite(self) -> bool:
+        """Whether both are numbers to go on with."""
+        return math.isfinite(self.loss) and bool(np.isfinite(self.gradient).all())
+
+
+class Objective(Protocol):
+    """What a method minimises.
+
+    Attributes:
+        size: Number of unknowns.
+        evaluations: How often the loss was evaluated.
+        products: How often the Hessian was applied.
+    """
+
+    size: int
+    evaluations: int
+    products: int
+
+    def start(self) -> NDArray[Any]:
+        """The point to start from."""
+
+    def evaluate(self, x: NDArray[Any]) -> Evaluation:
+        """Loss and gradient at a point."""
+
+    def hessian_vector(self, x: NDArray[Any], vector: NDArray[Any]) -> NDArray[Any]:
+        """The product of the Hessian at a point with a vector."""
+
+
+class _Part(NamedTuple):
+    """Where one parameter is in the vector, and the accumulator of its gradient."""
+
+    parameter: str
+    accumulator: str
+    start: int
+    stop: int
+    shape: tuple[int, ...]
+
+
+class SessionObjective:
+    """The mean loss over some batches, as a context: what the graphs change is put back unless `settle` was reached.
+
+    Each evaluation starts from the same buffers and the same count of random numbers, so dropout draws the same masks
+    at every point: the loss is a function of the parameters alone.
+
+    Args:
+        engine: The session's; nobody else may use it meanwhile.
+        batches: One batch or several; they are kept.
+
+    Raises:
+        MissingGraphError: The bundle has no graph that gives gradients.
+        StateError: Gradients are accumulated that an update still has to use.
+        BatchError: A batch does not fit, or there is none.
+        MinimizeError: A trainable parameter is bfloat16, which numpy cannot compute with.
+    """
+
+    def __init__(self, engine: Engine, batches: Batch | Iterable[Batch]) -> None:
+        program, read = engine.program("accumulate")
+        if engine.pending:
+            raise StateError("Gradients are accumulated for an update; call `apply` before `minimize`.")
+        self._engine, self._state, self._program = engine, engine.state, program
+        self._batches = [read(batch) for batch in each_batch(batches)]
+        if not self._batches:
+            raise BatchError("There is no batch to minimise the loss over.")
+        self._parts = list(_layout(engine))
+        self._weight = next(spec.name for spec in engine.manifest.accumulators if spec.parameter is None)
+        self.size = self._parts[-1].stop if self._parts else 0
+        self.evaluations = self.products = 0
+        self._kept = {name: self._state.current(name).copy() for name in _changed(engine, self._parts)}
+        self._evaluated: NDArray[Any] | None = None
+        self._settled = False
+
+    def __enter__(self) -> SessionObjective:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._settled:
+            self._rewind()
+            for part in self._parts:
+                self._state.current(part.parameter)[...] = self._kept[part.parameter]
+        self._engine.drop_accumulated()
+
+    def start(self) -> NDArray[Any]:
+        """The parameters as they were, in the dtype of their gradients."""
+        return self._joined([self._kept[part.parameter] for part in self._parts])
+
+    def evaluate(self, x: NDArray[Any]) -> Evaluation:
+        """Mean loss and gradient over all batches at ``x``, which is rounded to the dtype of the parameters."""
+        self.evaluations += 1
+        self._place(x)
+        self._evaluated = x.copy()
+        total = weight = 0.0
+        for batch in self._batches:
+            loss = self._program.run(batch)["loss"]
+            self._program.commit()
+            added, weight = self._added_weight(weight)
+            # A batch without weight has no mean.
+            total += loss * added if added else 0.0
+        return Evaluation(total / weight if weight else math.nan, self._mean(weight))
+
+    def hessian_vector(self, x: NDArray[Any], vector: NDArray[Any]) -> NDArray[Any]:
+        """The Hessian of the mean loss at ``x``, times a vector.
+
+        Raises:
+            MissingGraphError: The bundle has no graph for it.
+        """
+        program, _ = self._engine.program("hessian_vector")
+        self.products += 1
+        self._place(x)
+        self._evaluated = None
+        vectors = self._vectors(vector)
+        weight = 0.0
+        for batch in self._batches:
+            program.run({**batch, **vectors})
+            program.commit()
+            _, weight = self._added_weight(weight)
+        return self._mean(weight)
+
+    def settle(self, x: NDArray[Any]) -> None:
+        """Leave the session at ``x``, with buffers and random numbers as after one pass over the batches there."""
+        if self._evaluated is None or not np.array_equal(self._evaluated, x):
+            self.evaluate(x)
+        self._settled = True
+
+    def _rewind(self) -> None:
+        """Buffers and counters as they were at first, and nothing accumulated."""
+        parameters = {part.parameter for part in self._parts}
+        for name, array in self._kept.items():
+            if name not in parameters:
+                self._state.current(name)[...] = array
+        self._engine.drop_accumulated()
+
+    def _place(self, x: NDArray[Any]) -> None:
+        self._rewind()
+        for part in self._parts:
+            self._state.current(part.parameter)[...] = x[part.start : part.stop].reshape(part.shape)
+
+    def _added_weight(self, before: float) -> tuple[float, float]:
+        after = float(self._state.current(self._weight))
+        return after - before, after
+
+    def _mean(self, weight: float) -> NDArray[Any]:
+        total = self._joined([self._state.current(part.accumulator) for part in self._parts])
+        return total / (weight or math.nan)
+
+    def _joined(self, arrays: list[NDArray[Any]]) -> NDArray[Any]:
+        dtypes = [self._state.current(part.accumulator).dtype for part in self._parts]
+        return np.concatenate([array.reshape(-1) for array in arrays], dtype=np.result_type(*dtypes))
+
+    def _vectors(self, vector: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        places = {part.parameter: part for part in self._parts}
+        vectors = {}
+        for port in self._engine.signature("hessian_vector").inputs:
+            if port.tensor is not None:
+                part = places[port.tensor]
+                piece = vector[part.start : part.stop].reshape(part.shape)
+                vectors[port.name] = np.ascontiguousarray(piece, self._state.current(part.parameter).dtype)
+        return vectors
+
+
+def _layout(engine: Engine) -> Iterable[_Part]:
+    start = 0
+    for spec in engine.manifest.accumulators:
+        if spec.parameter is None:
+            continue
+        if engine.state.specs[spec.parameter].dtype == "bfloat16":
+            raise MinimizeError(f"The parameter `{spec.parameter}` is bfloat16; minimize needs float16, 32 or 64.")
+        stop = start + math.prod(spec.shape)
+        yield _Part(spec.parameter, spec.name, start, stop, spec.shape)
+        start = stop
+
+
+def _changed(engine: Engine, parts: list[_Part]) -> set[str]:
+    """The state that minimising changes: the parameters, and the buffers and counters that a pass writes."""
+    accumulators = {spec.name for spec in engine.manifest.accumulators}
+    written = {part.parameter for part in parts}
+    for name in ("accumulate", "hessian_vector"):
+        if name in engine.manifest.signatures:
+            outputs = engine.manifest.signatures[name].outputs
+            written |= {port.tensor for port in outputs if port.tensor is not None}
+    return written - accumulators
