@@ -39,7 +39,7 @@ def _rounds(n: Site) -> bool:
     return counts_beyond or any(end < declared for end, declared in pairs)
 
 
-@lowering("AveragePool", "MaxPool", when=_rounds)
+@lowering("AveragePool", "LpPool", "MaxPool", when=_rounds)
 def pooling_without_rounding(n: Site) -> tuple[Array, ...]:
     """The padding behind ends with the last window; where that is inside the input, the input is cut."""
     window = _declared_window(n)

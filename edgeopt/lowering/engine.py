@@ -14,6 +14,7 @@ from edgeopt.lowering import float64 as _float64  # noqa: F401  # fills the tabl
 from edgeopt.lowering import one_hot as _one_hot  # noqa: F401  # fills the table
 from edgeopt.lowering import reductions as _reductions  # noqa: F401  # fills the table
 from edgeopt.lowering import resize as _resize  # noqa: F401  # fills the table
+from edgeopt.lowering import spatial as _spatial  # noqa: F401  # fills the table
 from edgeopt.lowering.random import RANDOM, RandomStreams, is_random
 from edgeopt.lowering.registry import LOWERINGS, Lowering
 from edgeopt.tracing import IR_VERSION, Array, Tracer

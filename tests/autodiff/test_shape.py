@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from edgeopt.autodiff import backward
 from edgeopt.autodiff.registry import RULES
 from edgeopt.autodiff.rules import shape
-from edgeopt.errors import UnsupportedOperatorError
 from edgeopt.testing import check_gradients
-from edgeopt.tracing import Array, Tracer, new_graph, op
+from edgeopt.tracing import Array, op
 
 X = [(2, 3, 4)]
 
@@ -95,14 +93,6 @@ ROWS: list[tuple[Any, ...]] = [
         ("Slice", sliced(*arguments), X, lambda x, a=arguments: op.Slice(x, *a))
         for arguments in SLICES
     ),
-    ("Pad", lambda x: torch.nn.functional.pad(x, (1, 2, 0, 1)), X, lambda x: op.Pad(x, [0, 0, 1, 0, 1, 2])),
-    ("Pad", lambda x: torch.nn.functional.pad(x, (-1, 2), value=3.0), X, lambda x: op.Pad(x, [0, 0, -1, 0, 0, 2], 3.0)),
-    (
-        "Pad",
-        lambda x: torch.nn.functional.pad(x, (0, 0, 1, 2)),
-        X,
-        lambda x: op.Pad(x, [1, 2], None, [1]),
-    ),
     ("Tile", lambda x: x.repeat(1, 2, 3), X, lambda x: op.Tile(x, [1, 2, 3])),
     ("Tile", lambda x: x.repeat(2), [(3,)], lambda x: op.Tile(x, [2])),
     *(
@@ -172,10 +162,6 @@ NAMED: list[tuple[tuple[Any, ...], list[tuple[int | str, ...]]]] = [
     (("Slice", lambda x: x[:, :-1], [(2, 3)], lambda x: op.Slice(x, [0], [-1], [1])), [("batch", "sequence")]),
     (("Slice", lambda x: x[:, ::2], [(2, 5)], lambda x: op.Slice(x, [0], [100], [1], [2])), [("batch", "sequence")]),
     (("Slice", lambda x: x[:, 1:2], [(2, 3)], lambda x: op.Slice(x, [1], [2], [1])), [("batch", 3)]),
-    (
-        ("Pad", lambda x: torch.nn.functional.pad(x, (1, 2)), [(2, 3)], lambda x: op.Pad(x, [0, 1, 0, 2])),
-        [("batch", "sequence")],
-    ),
     (("Tile", lambda x: x.repeat(1, 2), [(2, 3)], lambda x: op.Tile(x, [1, 2])), [("batch", "sequence")]),
     (
         (
@@ -204,15 +190,6 @@ def test_named_dimensions(
 ) -> None:
     sizes = (2, 3) if dims[0][0] == "batch" else (3,)
     check_row_with_names(named_row, dims, sizes)
-
-
-@pytest.mark.parametrize("mode", ["reflect", "edge", "wrap"])
-def test_other_modes_of_padding_are_refused(mode: str) -> None:
-    tracer = Tracer(new_graph("refused"))
-    x = tracer.input("x", np.float32, (4, 4))
-    y = op.Pad(x, [0, 1, 0, 1], mode=mode)
-    with pytest.raises(UnsupportedOperatorError, match=f"its mode is '{mode}'"):
-        backward(tracer, {y.value: y}, [x.value])
 
 
 def test_an_empty_slice_has_gradient_zero(make_step: Callable[..., Any]) -> None:

@@ -84,21 +84,6 @@ def _scatter_slice(n: Site, g: Array) -> Array:
     return op.Reshape(filled, shape_of(n.x)).with_shape(n.x.shape)
 
 
-def _pads_otherwise(n: Site) -> str | None:
-    mode = n.attr("mode", "constant")
-    if mode != "constant":
-        return f"its mode is {mode!r}; 'constant' is known"
-    return "its padding value depends on a parameter" if len(n.needs) > 2 and n.needs[2] else None
-
-
-@rule("Pad", limits=_pads_otherwise)
-def pad(n: Site, g: Array) -> Array:
-    """Constant padding is cut off again (and negative padding put back)."""
-    pads = n.input(1)
-    axes = n.inputs[3] if n.has(3) else None
-    return op.Pad(g, -pads, None, axes).with_shape(n.x.shape)
-
-
 @rule("Tile")
 def tile(n: Site, g: Array) -> Array:
     """The sum over the copies: a dimension of size d repeated r times is (r, d)."""
