@@ -2,6 +2,7 @@
 
 from edgeopt.autodiff.rules import (
     activations,
+    control_flow,
     convolution,
     determinant,
     einsum,
@@ -27,6 +28,7 @@ from edgeopt.autodiff.rules import (
 
 __all__ = [
     "activations",
+    "control_flow",
     "convolution",
     "determinant",
     "einsum",
