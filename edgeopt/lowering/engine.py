@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
-from edgeopt.errors import TracingError
+from edgeopt.errors import TracingError, UnsupportedModelError
 from edgeopt.lowering import auto_pad as _auto_pad  # noqa: F401  # fills the table
 from edgeopt.lowering import batch_norm as _batch_norm  # noqa: F401  # fills the table
 from edgeopt.lowering import ceil_mode as _ceil_mode  # noqa: F401  # fills the table
@@ -15,18 +15,24 @@ from edgeopt.lowering import one_hot as _one_hot  # noqa: F401  # fills the tabl
 from edgeopt.lowering import reductions as _reductions  # noqa: F401  # fills the table
 from edgeopt.lowering import resize as _resize  # noqa: F401  # fills the table
 from edgeopt.lowering import spatial as _spatial  # noqa: F401  # fills the table
-from edgeopt.lowering.random import RANDOM, RandomStreams, is_random
+from edgeopt.lowering.random import RANDOM, RandomStreams
 from edgeopt.lowering.registry import LOWERINGS, Lowering
 from edgeopt.tracing import IR_VERSION, Array, Tracer
+from edgeopt.tracing.randomness import is_random
 from edgeopt.tracing.rewriting import replace_node
 from edgeopt.tracing.site import Site
+from edgeopt.tracing.subgraphs import all_nodes, bodies, remove_unused
 
 __all__ = ["lower", "uses_random_numbers"]
 
 
 def uses_random_numbers(graph: ir.Graph) -> bool:
     """Whether a graph draws random numbers, so that `lower` needs a seed and a counter for it."""
-    return any(map(is_random, graph))
+    return any(map(_draws_here, graph))
+
+
+def _draws_here(node: ir.Node) -> bool:
+    return node.op_type in RANDOM and is_random(node)
 
 
 def lower(target: Tracer | ir.Graph, *, seed: Array | None = None, draws: Array | None = None) -> None:
@@ -47,10 +53,16 @@ def lower(target: Tracer | ir.Graph, *, seed: Array | None = None, draws: Array 
 
     Raises:
         TracingError: The graph draws random numbers, and seed or counter is missing.
+        UnsupportedModelError: A body of control flow draws random numbers.
     """
     tracer = target if isinstance(target, Tracer) else Tracer(target)
     graph = tracer.graph
-    random_nodes = [node for node in graph if is_random(node)]
+    random_nodes = [node for node in graph if _draws_here(node)]
+    if inside := [node for node in all_nodes(graph) if is_random(node) and node.graph is not graph]:
+        names = ", ".join(repr(node.name) for node in inside)
+        raise UnsupportedModelError(
+            f"Random numbers are drawn inside an If, Loop or Scan ({names}): draw them before it."
+        )
     if random_nodes:
         if seed is None or draws is None:
             names = ", ".join(repr(node.name) for node in random_nodes)
@@ -58,15 +70,24 @@ def lower(target: Tracer | ir.Graph, *, seed: Array | None = None, draws: Array 
         streams = RandomStreams(tracer, seed, draws, len(random_nodes))
         for ordinal, node in enumerate(random_nodes):
             replace_node(tracer, node, RANDOM[node.op_type](Site(tracer, node), streams, ordinal))
-    while found := [(node, entry) for node in graph if (entry := _lowering_of(Site(tracer, node))) is not None]:
-        for node, entry in found:
-            # A site of its own: the one that was asked above remembers inputs which have been replaced since.
-            replace_node(tracer, node, entry.apply(Site(tracer, node)))
+    _lower_nodes(tracer)
     # What replaces a node was appended at the end.
     graph.sort()
     model = ir.Model(graph, ir_version=IR_VERSION)
     common_passes.CommonSubexpressionEliminationPass()(model)
+    remove_unused(graph)
     common_passes.RemoveUnusedNodesPass()(model)
+
+
+def _lower_nodes(tracer: Tracer) -> None:
+    graph = tracer.graph
+    while found := [(node, entry) for node in graph if (entry := _lowering_of(Site(tracer, node))) is not None]:
+        for node, entry in found:
+            # A site of its own: the one that was asked above remembers inputs which have been replaced since.
+            replace_node(tracer, node, entry.apply(Site(tracer, node)))
+    for node in graph:
+        for body in bodies(node):
+            _lower_nodes(tracer.within(body))
 
 
 def _lowering_of(site: Site) -> Lowering | None:

@@ -30,7 +30,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 from numpy.typing import NDArray
 
 from edgeopt import tracing as xp
@@ -40,7 +39,7 @@ from edgeopt.tracing import Array, Tracer, op
 from edgeopt.tracing.shapes import Shape, is_static
 from edgeopt.tracing.site import Site
 
-__all__ = ["RANDOM", "RandomStreams", "is_random"]
+__all__ = ["RANDOM", "RandomStreams"]
 
 _ROW = 1024
 _FIRST, _SECOND = np.uint32(0x7FEB352D), np.uint32(0x846CA68B)
@@ -176,14 +175,3 @@ RANDOM: dict[str, Callable[[Site, RandomStreams, int], Array | Sequence[Array]]]
     "RandomUniform": _random_uniform,
     "RandomUniformLike": _random_uniform,
 }
-
-
-def is_random(node: ir.Node) -> bool:
-    """Whether the lowering draws random numbers for a node; a Dropout does in training mode only."""
-    if node.domain or node.op_type not in RANDOM:
-        return False
-    if node.op_type != "Dropout":
-        return True
-    training = node.inputs[2] if len(node.inputs) > 2 else None
-    tensor = None if training is None else ir.convenience.get_const_tensor(training)
-    return tensor is not None and bool(tensor.numpy())

@@ -25,8 +25,9 @@ def replace_node(tracer: Tracer, node: ir.Node, replacement: Replacement) -> Non
     arrays = [replacement] if isinstance(replacement, Array) else list(replacement)
     for old, array in zip(node.outputs, arrays, strict=False):
         if old.is_graph_output():
-            # Only another tensor than an input or another output can take over an output's name.
-            taken = array.value.is_graph_input() or array.value.is_graph_output() or array.value.producer() is None
+            # Only a tensor of this graph, no input and no other output, can take over an output's name.
+            producer = array.value.producer()
+            taken = producer is None or producer.graph is not tracer.graph or array.value.is_graph_output()
             new = tracer.emit("Identity", array).value if taken else array.value
             name, old.name = old.name, None
             old.replace_all_uses_with(new, replace_graph_outputs=True)

@@ -13,6 +13,7 @@ from edgeopt.errors import TracingError
 from edgeopt.tracing import shapes
 from edgeopt.tracing.array import Array, ArrayLike, to_ir_dtype
 from edgeopt.tracing.inference import infer
+from edgeopt.tracing.randomness import RANDOM_OPERATORS
 from edgeopt.tracing.subgraphs import all_nodes, bodies
 
 __all__ = ["DOMAIN", "IR_VERSION", "OPSET", "Tracer"]
@@ -21,19 +22,6 @@ __all__ = ["DOMAIN", "IR_VERSION", "OPSET", "Tracer"]
 OPSET = 20
 IR_VERSION = 9
 DOMAIN = "edgeopt"
-
-# Two of these are never the same value, however equal they look.
-_RANDOM = frozenset(
-    {
-        "Bernoulli",
-        "Dropout",
-        "Multinomial",
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-    }
-)
 
 
 class Tracer:
@@ -195,7 +183,7 @@ class Tracer:
             tuple(None if x is None else x.value for x in operands),
             tuple(sorted((attr.name, repr(attr.value)) for attr in attrs)),
         )
-        results = None if op_type in _RANDOM else self._remembered(key)
+        results = None if op_type in RANDOM_OPERATORS else self._remembered(key)
         if results is None:
             values = [None if x is None else x.value for x in operands]
             node = ir.Node("", op_type, values, attrs, num_outputs=outputs or 1)
