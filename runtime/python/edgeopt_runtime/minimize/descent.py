@@ -113,7 +113,8 @@ def _step(
         return Point(step, loss, _dot(found.gradient, direction), found.gradient)
 
     start = Point(0.0, here.loss, slope, here.gradient)
-    chosen = strong_wolfe(point, start, first, _largest(direction), method.c1, method.c2)
+    slack = method.roundings * float(np.finfo(here.gradient.dtype).eps) * abs(here.loss)
+    chosen = strong_wolfe(point, start, first, _largest(direction), method.c1, method.c2, slack)
     return chosen.step, Evaluation(chosen.loss, chosen.gradient)
 
 

@@ -38,7 +38,13 @@ class Point(NamedTuple):
 
 
 def strong_wolfe(
-    evaluate: Callable[[float], Point], start: Point, first: float, reach: float, c1: float, c2: float
+    evaluate: Callable[[float], Point],
+    start: Point,
+    first: float,
+    reach: float,
+    c1: float,
+    c2: float,
+    slack: float = 0.0,
 ) -> Point:
     """Search along a line.
 
@@ -49,6 +55,9 @@ def strong_wolfe(
         reach: The largest component of the direction.
         c1: How much of the decrease that the slope promises must be kept.
         c2: How much of the slope may be left.
+        slack: How much the loss may rise all the same. Close to a minimum what is left to gain is less than the
+            rounding of the loss, and the slope alone can tell which point is better (W. Hager and H. Zhang, "A new
+            conjugate gradient method with guaranteed descent and an efficient line search", 2005).
 
     Returns:
         A point that satisfies both conditions; or the lowest one when the trials are used up, which is ``start`` if
@@ -56,7 +65,7 @@ def strong_wolfe(
     """
 
     def too_high(point: Point) -> bool:
-        return point.loss > start.loss + c1 * point.step * start.slope
+        return point.loss > start.loss + c1 * point.step * start.slope + slack
 
     def flat(point: Point) -> bool:
         return abs(point.slope) <= -c2 * start.slope

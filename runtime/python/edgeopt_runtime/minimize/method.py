@@ -74,6 +74,8 @@ class Method(ABC):
 
     graphs: ClassVar[tuple[str, ...]] = ("accumulate",)
     line_searches: ClassVar[tuple[str | None, ...]] = ("strong_wolfe",)
+    # By how many roundings of itself the loss may rise in a step.
+    roundings: ClassVar[float] = 4.0
 
     def __post_init__(self) -> None:
         self.require("max_iter", self.max_iter, self.max_iter >= 0, "at least 0")

@@ -45,6 +45,7 @@ class LBFGS(Method):
     history_size: int = 100
 
     line_searches: ClassVar[tuple[str | None, ...]] = (None, "strong_wolfe")
+    roundings: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
