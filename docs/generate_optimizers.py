@@ -20,7 +20,7 @@ import onnx_ir as ir
 import onnxruntime
 
 from edgeopt import tracing
-from edgeopt.optimizers import OPTIMIZERS, Optimizer
+from edgeopt.optimizers import OPTIMIZERS, Ingredient, Noise, Optimizer, initial_state
 
 PAGE = Path(__file__).with_name("optimizers.md")
 COSTS = Path(__file__).with_name("optimizers.json")
@@ -47,18 +47,24 @@ thread ({machine}); small differences mean nothing.
 """
 
 
+def _shape(ingredient: Ingredient, param: np.ndarray[Any, Any]) -> tuple[int, ...]:
+    own = ingredient.shape if isinstance(ingredient, Noise) else None
+    return param.shape if own is None else own
+
+
 def trace(rule: Optimizer, shape: tuple[int, ...] = SHAPE) -> tuple[ir.Graph, dict[str, np.ndarray[Any, Any]]]:
     """Record one update, and return its graph and values for its inputs."""
     param = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     numbers = {**rule.hyperparameters(), "lr": 1e-3}
-    state = {slot: rule.init(slot, param) for slot in rule.slots()}
-    inputs = {"param": param, "grad": 0.1 * param[::-1], **state, "step": np.asarray(2)}
+    state = initial_state(rule, param)
+    ingredients = {name: np.zeros(_shape(entry, param), param.dtype) for name, entry in rule.ingredients(param).items()}
+    inputs = {"param": param, "grad": 0.1 * param[::-1], **state, **ingredients, "step": np.asarray(2)}
     inputs |= {f"hyper.{name}": np.asarray(value) for name, value in numbers.items()}
     graph = tracing.new_graph("update")
     tracer = tracing.Tracer(graph)
     x = {name: tracer.input(name, value.dtype, value.shape) for name, value in inputs.items()}
     hyper = {name: x[f"hyper.{name}"] for name in numbers}
-    slots = {slot: x[slot] for slot in state}
+    slots = {slot: x[slot] for slot in (*state, *ingredients)}
     moved, updated = rule.update(tracing, x["param"], x["grad"], slots, hyper, x["step"])
     for name, value in {"param": moved, **updated}.items():
         tracer.output(value, f"next.{name}")
@@ -93,7 +99,7 @@ def milliseconds(graph: ir.Graph, inputs: dict[str, np.ndarray[Any, Any]]) -> fl
 def state_size(rule: Optimizer) -> str:
     """The numbers of state for each element, as text."""
     param = np.zeros(SHAPE, np.float32)
-    size = sum(rule.init(slot, param).size for slot in rule.slots()) / param.size
+    size = sum(value.size for value in initial_state(rule, param).values()) / param.size
     return f"{size:.3f}".rstrip("0").rstrip(".")
 
 

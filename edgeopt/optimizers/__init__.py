@@ -12,7 +12,17 @@ from edgeopt.optimizers.adanorm import AdaNorm
 from edgeopt.optimizers.ademamix import AdEMAMix, SimplifiedAdEMAMix
 from edgeopt.optimizers.adopt import ADOPT
 from edgeopt.optimizers.asgd import ASGD
-from edgeopt.optimizers.base import Arrays, Optimizer, Rule, Updated, static
+from edgeopt.optimizers.base import (
+    Arrays,
+    Collective,
+    Optimizer,
+    Rule,
+    Updated,
+    UpdatedAll,
+    initial_state,
+    static,
+    zeros,
+)
 from edgeopt.optimizers.bounds import AdaBound, AdaMod, AMSBound
 from edgeopt.optimizers.descent import Descent
 from edgeopt.optimizers.diffgrad import DiffGrad
@@ -20,6 +30,16 @@ from edgeopt.optimizers.factored import CAME, Adafactor
 from edgeopt.optimizers.fromage import Fromage
 from edgeopt.optimizers.grams import Grams
 from edgeopt.optimizers.hn_adam import HNAdam
+from edgeopt.optimizers.ingredients import (
+    Curvature,
+    GaussNewtonBartlett,
+    HutchinsonDiagonal,
+    Ingredient,
+    Noise,
+    Normal,
+    Rademacher,
+    Uniform,
+)
 from edgeopt.optimizers.lamb import LAMB
 from edgeopt.optimizers.laprop import LaProp
 from edgeopt.optimizers.lars import LARS
@@ -74,22 +94,30 @@ __all__ = [
     "Adan",
     "AggMo",
     "Arrays",
+    "Collective",
+    "Curvature",
     "Descent",
     "DiffGrad",
     "Fromage",
+    "GaussNewtonBartlett",
     "Grams",
     "HNAdam",
+    "HutchinsonDiagonal",
+    "Ingredient",
     "LaProp",
     "Lion",
     "Lookahead",
     "Muon",
     "NAdam",
+    "Noise",
+    "Normal",
     "NovoGrad",
     "Optimizer",
     "PAdam",
     "QHAdam",
     "RAdam",
     "RMSprop",
+    "Rademacher",
     "Ranger",
     "Rprop",
     "Rule",
@@ -97,7 +125,11 @@ __all__ = [
     "SimplifiedAdEMAMix",
     "StableAdamW",
     "Tiger",
+    "Uniform",
     "Updated",
+    "UpdatedAll",
     "Yogi",
+    "initial_state",
     "static",
+    "zeros",
 ]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.optimizers.averages import bias_correction, ema
-from edgeopt.optimizers.base import Arrays, Updated
+from edgeopt.optimizers.base import Arrays, Updated, zeros
 from edgeopt.optimizers.descent import Decay, Descent
 
 __all__ = ["AdaBelief"]
@@ -34,10 +37,10 @@ class AdaBelief(Descent):
     amsgrad: bool = False
     decay: Decay = "before"
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the moments, and the running maximum of the second with `amsgrad`."""
-        moments = ("exp_avg", "exp_avg_var")
-        return (*moments, "max_exp_avg_var") if self.amsgrad else moments
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros for the moments, and for the running maximum of the second with `amsgrad`."""
+        slots = ("exp_avg", "exp_avg_var", "max_exp_avg_var") if self.amsgrad else ("exp_avg", "exp_avg_var")
+        return zeros(param, *slots)
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the step; √(1 - β₂ᵗ) is moved to the scalars, as in Adam."""

@@ -10,7 +10,7 @@ import numpy as np
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import fraction
 from edgeopt.optimizers.averages import ema
-from edgeopt.optimizers.base import Arrays, Updated, static
+from edgeopt.optimizers.base import Arrays, Updated, static, zeros
 from edgeopt.optimizers.descent import Descent
 from edgeopt.schedules import Schedule
 
@@ -38,13 +38,9 @@ class Adagrad(Descent):
     eps: float = 1e-10
     initial_accumulator_value: float = static(0.0)
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the sum of squares."""
-        return ("sum",)
-
-    def init(self, slot: str, param: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Return the initial value in every element."""
-        return np.full_like(param, self.initial_accumulator_value)
+        return {"sum": np.full_like(param, self.initial_accumulator_value)}
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the step; see the class for the equations."""
@@ -80,9 +76,9 @@ class Adadelta(Descent):
         super().__post_init__()
         fraction("rho", self.rho)
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the mean squares of gradients and of steps."""
-        return ("square_avg", "acc_delta")
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros for the mean squares of gradients and of steps."""
+        return zeros(param, "square_avg", "acc_delta")
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the step; see the class for the equations."""

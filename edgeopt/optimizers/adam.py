@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.optimizers.averages import bias_correction, ema
-from edgeopt.optimizers.base import Arrays, Updated
+from edgeopt.optimizers.base import Arrays, Updated, zeros
 from edgeopt.optimizers.descent import Decay, Descent
 
 __all__ = ["Adam", "AdamW"]
@@ -35,10 +38,10 @@ class Adam(Descent):
     amsgrad: bool = False
     eps_hat: bool = False
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the two moments, and the running maximum of the second with `amsgrad`."""
-        moments = ("exp_avg", "exp_avg_sq")
-        return (*moments, "max_exp_avg_sq") if self.amsgrad else moments
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros for the moments, and for the running maximum of the second with `amsgrad`."""
+        slots = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if self.amsgrad else ("exp_avg", "exp_avg_sq")
+        return zeros(param, *slots)
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Update the moments and return the bias-corrected step.

@@ -10,7 +10,7 @@ import numpy as np
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import require
 from edgeopt.optimizers.averages import bias_correction, ema
-from edgeopt.optimizers.base import Arrays, Updated
+from edgeopt.optimizers.base import Arrays, Updated, zeros
 from edgeopt.optimizers.descent import Decay, Descent
 
 __all__ = ["AdamMini"]
@@ -51,13 +51,10 @@ class AdamMini(Descent):
         """The second moment is shared by a block."""
         return False
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the two moments."""
-        return ("exp_avg", "exp_avg_sq")
-
-    def init(self, slot: str, param: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Return zeros: one for each element, or one for each block."""
-        return np.zeros_like(param if slot == "exp_avg" else np.max(param, axis=self._axes(param.ndim), keepdims=True))
+        blocks = np.max(param, axis=self._axes(param.ndim), keepdims=True)
+        return {**zeros(param, "exp_avg"), **zeros(blocks, "exp_avg_sq")}
 
     def _axes(self, ndim: int) -> tuple[int, ...]:
         """The dimensions that a block spans."""

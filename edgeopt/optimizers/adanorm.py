@@ -10,7 +10,7 @@ import numpy as np
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import fraction
 from edgeopt.optimizers.averages import bias_correction, ema
-from edgeopt.optimizers.base import Arrays, Updated
+from edgeopt.optimizers.base import Arrays, Updated, zeros
 from edgeopt.optimizers.descent import Decay, Descent
 from edgeopt.optimizers.norms import finite_square
 
@@ -50,13 +50,9 @@ class AdaNorm(Descent):
         """The gradient is scaled by its norm."""
         return False
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the moments and the averaged norm."""
-        return ("exp_avg", "exp_avg_var", "exp_grad_norm")
-
-    def init(self, slot: str, param: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Return zeros; a scalar for the norm."""
-        return np.zeros((), param.dtype) if slot == "exp_grad_norm" else super().init(slot, param)
+        return {**zeros(param, "exp_avg", "exp_avg_var"), "exp_grad_norm": np.zeros((), param.dtype)}
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the step; √(1 - β₂ᵗ) is moved to the scalars, as in Adam."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import require
 from edgeopt.optimizers.averages import bias_correction, ema
-from edgeopt.optimizers.base import Arrays, Updated
+from edgeopt.optimizers.base import Arrays, Updated, zeros
 from edgeopt.optimizers.descent import Decay, Descent
 
 __all__ = ["AdEMAMix", "SimplifiedAdEMAMix"]
@@ -46,9 +48,9 @@ class AdEMAMix(Descent):
         super().__post_init__()
         require(not self.warmup or self.beta1 > 0.0, "a warmup begins at the half-life of beta1, which must be above 0")
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the three averages."""
-        return ("exp_avg", "exp_avg_slow", "exp_avg_sq")
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros for the three averages."""
+        return zeros(param, "exp_avg", "exp_avg_slow", "exp_avg_sq")
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the step; √(1 - β₂ᵗ) is moved to the scalars, as in Adam."""
@@ -96,9 +98,9 @@ class SimplifiedAdEMAMix(Descent):
     eps: float = 1e-8
     decay: Decay = "before"
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the momentum and the second moment."""
-        return ("exp_avg", "exp_avg_sq")
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros for the momentum and the second moment."""
+        return zeros(param, "exp_avg", "exp_avg_sq")
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the step; √(1 - β₂ᵗ) is moved to the scalars, as in Adam."""

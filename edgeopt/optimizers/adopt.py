@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.optimizers.averages import ema
-from edgeopt.optimizers.base import Arrays, Updated
+from edgeopt.optimizers.base import Arrays, Updated, zeros
 from edgeopt.optimizers.descent import Decay, Descent
 
 __all__ = ["ADOPT"]
@@ -33,9 +36,9 @@ class ADOPT(Descent):
     eps: float = 1e-6
     decay: Decay = "before"
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the two moments."""
-        return ("exp_avg", "exp_avg_sq")
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros for the two moments."""
+        return zeros(param, "exp_avg", "exp_avg_sq")
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the step; see the class for the equations."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
-from edgeopt.optimizers.base import Arrays, Updated
+from edgeopt.optimizers.base import Arrays, Updated, zeros
 from edgeopt.optimizers.descent import Descent
 from edgeopt.schedules import Schedule
 
@@ -33,9 +36,9 @@ class ASGD(Descent):
     alpha: float = 0.75
     t0: float = 1e6
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the average."""
-        return ("ax",)
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros for the average."""
+        return zeros(param, "ax")
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the step; see the class for the equations."""

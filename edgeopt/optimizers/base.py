@@ -11,23 +11,42 @@ import numpy as np
 
 from edgeopt.array_types import Array, Namespace
 from edgeopt.checks import at_least, fraction
+from edgeopt.optimizers.ingredients import Ingredient
 from edgeopt.schedules import Schedule, as_schedule
 from edgeopt.schedules.base import numbers, static
 
-__all__ = ["Arrays", "Optimizer", "Rule", "Updated", "static"]
+__all__ = [
+    "Arrays",
+    "Collective",
+    "Optimizer",
+    "Rule",
+    "Updated",
+    "UpdatedAll",
+    "initial_state",
+    "static",
+    "zeros",
+]
 
 #: Arrays by name: the slots of a parameter, or the hyperparameters.
 Arrays: TypeAlias = Mapping[str, Array]
 
-#: The next parameter and the next value of every slot.
+#: The next parameter and the next value of its slots.
 Updated: TypeAlias = tuple[Array, dict[str, Array]]
+
+#: The next parameters, the next values of the slots of each, and the next values of the shared slots.
+UpdatedAll: TypeAlias = tuple[dict[str, Array], dict[str, dict[str, Array]], dict[str, Array]]
+
+NumpyArray: TypeAlias = np.ndarray[Any, Any]
 
 
 class Optimizer(ABC):
-    """Updates each parameter on its own, from its gradient and its slots.
+    """Updates parameters from their gradients and their slots.
 
     Numbers become inputs of the exported graph, with the fields as their defaults, so that a device can change them.
     Some fields are static instead, because they decide which slots and nodes exist.
+
+    Most rules update each parameter on its own and implement `init` and `update`. A rule whose step depends on all
+    parameters of its group together is a `Collective`.
     """
 
     @property
@@ -37,16 +56,31 @@ class Optimizer(ABC):
 
     @property
     def elementwise(self) -> bool:
-        """Whether each element is updated on its own, so that parameters may be joined and updated together."""
+        """Whether parameters may be joined into one vector and updated together.
+
+        That is so where each element is updated on its own, and reductions, if there are any, span the whole group.
+        """
         return True
 
-    def slots(self) -> tuple[str, ...]:
-        """Names of the state tensors kept for each parameter, in a fixed order."""
-        return ()
+    def init(self, param: NumpyArray) -> dict[str, NumpyArray]:
+        """Return the first value of each slot of a parameter, in a fixed order.
 
-    def init(self, slot: str, param: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Return the first value of a slot: zeros in the shape and dtype of the parameter unless a rule says more."""
-        return np.zeros_like(param)
+        Which slots there are and what shapes they have may depend on the parameter; the name of a slot means the same
+        for each. An elementwise rule has slots in the shape of the parameter, and scalars that follow from the step
+        and the learning rate alone.
+        """
+        return {}
+
+    def init_shared(self, params: Mapping[str, NumpyArray]) -> dict[str, NumpyArray]:
+        """Return the first value of each slot that the parameters of a group share."""
+        return {}
+
+    def ingredients(self, param: NumpyArray) -> dict[str, Ingredient]:
+        """What an update of this parameter needs beside its gradient: random numbers, curvature.
+
+        At each update their values are in `state` under these names, which differ from those of the slots.
+        """
+        return {}
 
     @abstractmethod
     def hyperparameters(self) -> dict[str, float]:
@@ -56,9 +90,44 @@ class Optimizer(ABC):
     def update(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the next parameter and the next value of every slot.
 
-        `hyper` holds the rule's hyperparameters and `"lr"`, the schedule's value at this step, as 0-d float64 arrays.
-        `step` is a 0-d int64 array and is 1 at the first update.
+        A slot that is returned as it came, the same object, stays as it is and costs nothing.
+
+        Args:
+            xp: The namespace of the arrays.
+            param: The parameter.
+            grad: The gradient, of the parameter's shape and dtype.
+            state: The slots, and the ingredients.
+            hyper: The rule's hyperparameters and `"lr"`, the schedule's value at this step, as 0-d float64 arrays.
+            step: A 0-d int64 array, 1 at the first update.
         """
+
+    def update_all(
+        self,
+        xp: Namespace,
+        params: Arrays,
+        grads: Arrays,
+        states: Mapping[str, Arrays],
+        shared: Arrays,
+        hyper: Arrays,
+        step: Array,
+    ) -> UpdatedAll:
+        """Update all parameters of a group, given by name; a name may stand for several that were joined.
+
+        Args are those of `update`, and `shared`, the slots of `init_shared`.
+        """
+        moved: dict[str, Array] = {}
+        slots: dict[str, dict[str, Array]] = {}
+        for name, param in params.items():
+            moved[name], slots[name] = self.update(xp, param, grads[name], states[name], hyper, step)
+        return moved, slots, {}
+
+    def view(self, xp: Namespace, param: Array, state: Arrays, hyper: Arrays, step: Array) -> Array:
+        """Return what stands for the parameter in evaluation, prediction and the exported model: itself by default.
+
+        Args are those of `update`, except that `step` counts completed updates and is 0 before the first one, and that
+        `hyper["lr"]` is the rate of the update to come. There are no ingredients.
+        """
+        return param
 
 
 @dataclass(frozen=True)
@@ -96,3 +165,38 @@ class Rule(Optimizer):
     def hyperparameters(self) -> dict[str, float]:
         """Names and default values of the rule's own numbers, without those that are switched off."""
         return {name: value for name, value in numbers(self).items() if value or name not in self.optional}
+
+
+class Collective(Optimizer):
+    """A rule whose step depends on all parameters of its group: it implements `update_all`, and has shared slots.
+
+    The shared slots have names that no slot of a parameter has.
+    """
+
+    def update(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
+        """Update a group of one parameter; the shared slots are among its own."""
+        moved, slots, shared = self.update_all(xp, {"": param}, {"": grad}, {"": state}, state, hyper, step)
+        return moved[""], {**slots[""], **shared}
+
+    @abstractmethod
+    def update_all(
+        self,
+        xp: Namespace,
+        params: Arrays,
+        grads: Arrays,
+        states: Mapping[str, Arrays],
+        shared: Arrays,
+        hyper: Arrays,
+        step: Array,
+    ) -> UpdatedAll:
+        """Return the next parameters, slots and shared slots; see `Optimizer.update` for what is given."""
+
+
+def zeros(param: NumpyArray, *slots: str) -> dict[str, NumpyArray]:
+    """Slots that begin as zeros in the shape and dtype of the parameter."""
+    return {slot: np.zeros_like(param) for slot in slots}
+
+
+def initial_state(optimizer: Optimizer, param: NumpyArray) -> dict[str, NumpyArray]:
+    """The state that `Optimizer.update` takes for a group of one parameter: its slots and the shared ones."""
+    return {**optimizer.init(param), **optimizer.init_shared({"": param})}

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.optimizers.averages import bias_correction, ema
-from edgeopt.optimizers.base import Arrays, Updated
+from edgeopt.optimizers.base import Arrays, Updated, zeros
 from edgeopt.optimizers.descent import Decay, Descent
 
 __all__ = ["AMSBound", "AdaBound", "AdaMod"]
@@ -42,10 +44,10 @@ class AdaBound(Descent):
     gamma: float = 1e-3
     amsbound: bool = False
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the moments, and the running maximum of the second with `amsbound`."""
-        moments = ("exp_avg", "exp_avg_sq")
-        return (*moments, "max_exp_avg_sq") if self.amsbound else moments
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros for the moments, and for the running maximum of the second with `amsbound`."""
+        slots = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if self.amsbound else ("exp_avg", "exp_avg_sq")
+        return zeros(param, *slots)
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the step; see the class for the equations."""
@@ -99,9 +101,9 @@ class AdaMod(Descent):
     eps: float = 1e-8
     decay: Decay = "before"
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the moments and the averaged step sizes."""
-        return ("exp_avg", "exp_avg_sq", "exp_avg_lr")
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros for the moments and the averaged step sizes."""
+        return zeros(param, "exp_avg", "exp_avg_sq", "exp_avg_lr")
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the step; see the class for the equations."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.optimizers.averages import bias_correction, ema
-from edgeopt.optimizers.base import Arrays, Updated
+from edgeopt.optimizers.base import Arrays, Updated, zeros
 from edgeopt.optimizers.descent import Descent
 
 __all__ = ["DiffGrad"]
@@ -29,9 +32,9 @@ class DiffGrad(Descent):
     beta2: float = 0.999
     eps: float = 1e-8
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the moments and the last gradient."""
-        return ("exp_avg", "exp_avg_sq", "previous_grad")
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros for the moments and the last gradient."""
+        return zeros(param, "exp_avg", "exp_avg_sq", "previous_grad")
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the step; see the class for the equations."""

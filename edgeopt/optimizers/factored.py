@@ -10,7 +10,7 @@ import numpy as np
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import positive
 from edgeopt.optimizers.averages import ema
-from edgeopt.optimizers.base import Arrays, Rule, Updated
+from edgeopt.optimizers.base import Arrays, Rule, Updated, zeros
 from edgeopt.optimizers.descent import Decay, Descent
 from edgeopt.optimizers.norms import count, finite_square, norm
 from edgeopt.schedules import Schedule
@@ -82,13 +82,9 @@ class Adafactor(Rule):
         """The moments, the clipping and the relative step are those of the tensor."""
         return False
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the two factors of the second moment."""
-        return ("row_var", "col_var")
-
-    def init(self, slot: str, param: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Return zeros, one for each row or column."""
-        return _init_factor(slot, param)
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros, one for each row and column."""
+        return {slot: _init_factor(slot, param) for slot in ("row_var", "col_var")}
 
     def update(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Take one step; see the class for the equations."""
@@ -113,7 +109,7 @@ class Adafactor(Rule):
         rate = xp.maximum(size, cast_like(xp, hyper["eps2"], param)) * relative
         if self.weight_decay:
             param = cast_like(xp, 1.0 - hyper["lr"] * hyper["weight_decay"], param) * param
-        return param - rate * update, {slot: slots[slot] for slot in self.slots()}
+        return param - rate * update, {"row_var": slots["row_var"], "col_var": slots["col_var"]}
 
 
 @dataclass(frozen=True)
@@ -153,15 +149,13 @@ class CAME(Descent):
         """The moments and the clipping are those of the tensor."""
         return False
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the momentum, and the factors of the second moment and of the instability."""
-        return ("exp_avg", "exp_avg_sq_row", "exp_avg_sq_col", "exp_avg_res_row", "exp_avg_res_col")
-
-    def init(self, slot: str, param: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Return zeros, one for each element, row or column."""
-        if slot == "exp_avg_res_row" and param.ndim < 2:
-            return np.zeros((), param.dtype)
-        return super().init(slot, param) if slot == "exp_avg" else _init_factor(slot, param)
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros, one for each element, row and column."""
+        factors = ("exp_avg_sq_row", "exp_avg_sq_col", "exp_avg_res_row", "exp_avg_res_col")
+        slots = {**zeros(param, "exp_avg"), **{slot: _init_factor(slot, param) for slot in factors}}
+        if param.ndim < 2:
+            slots["exp_avg_res_row"] = np.zeros((), param.dtype)
+        return slots
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the step; see the class for the equations."""

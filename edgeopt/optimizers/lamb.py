@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.optimizers.averages import bias_correction, ema
-from edgeopt.optimizers.base import Arrays, Rule, Updated
+from edgeopt.optimizers.base import Arrays, Rule, Updated, zeros
 from edgeopt.optimizers.norms import norm, trust_ratio
 
 __all__ = ["LAMB"]
@@ -46,9 +48,9 @@ class LAMB(Rule):
         """The trust ratio is one number for the tensor."""
         return False
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the two moments."""
-        return ("exp_avg", "exp_avg_sq")
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros for the two moments."""
+        return zeros(param, "exp_avg", "exp_avg_sq")
 
     def update(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Take one step; √(1 - β₂ᵗ) is moved to the scalars, as in Adam."""

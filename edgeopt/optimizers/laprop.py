@@ -9,7 +9,7 @@ import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.optimizers.averages import bias_correction, ema
-from edgeopt.optimizers.base import Arrays, Updated
+from edgeopt.optimizers.base import Arrays, Updated, zeros
 from edgeopt.optimizers.descent import Decay, Descent
 from edgeopt.schedules import Schedule
 
@@ -40,13 +40,9 @@ class LaProp(Descent):
     eps: float = 1e-15
     decay: Decay = "after"
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the two moments and the averaged learning rate."""
-        return ("exp_avg", "exp_avg_sq", "exp_avg_lr")
-
-    def init(self, slot: str, param: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Return zeros; a scalar for the learning rate."""
-        return np.zeros((), np.float64) if slot == "exp_avg_lr" else super().init(slot, param)
+        return {**zeros(param, "exp_avg", "exp_avg_sq"), "exp_avg_lr": np.zeros((), np.float64)}
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the step; √(1 - β₂ᵗ) is moved to the scalars, as in Adam."""

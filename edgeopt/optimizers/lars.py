@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import require
-from edgeopt.optimizers.base import Arrays, Rule, Updated
+from edgeopt.optimizers.base import Arrays, Rule, Updated, zeros
 from edgeopt.optimizers.norms import norm, trust_ratio
 from edgeopt.schedules import Schedule
 
@@ -53,9 +55,9 @@ class LARS(Rule):
         """The trust ratio is one number for the tensor."""
         return False
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the momentum buffer, if there is momentum."""
-        return ("momentum_buffer",) if self.momentum else ()
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros for the momentum buffer, if there is momentum."""
+        return zeros(param, "momentum_buffer") if self.momentum else {}
 
     def update(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Take one step; see the class for the equations."""

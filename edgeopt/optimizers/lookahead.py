@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +10,9 @@ import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import at_least, fraction, require
-from edgeopt.optimizers.base import Arrays, Optimizer, Updated, static
+from edgeopt.optimizers.base import Arrays, Optimizer, Updated, UpdatedAll, static
 from edgeopt.optimizers.descent import Decay
+from edgeopt.optimizers.ingredients import Ingredient
 from edgeopt.optimizers.radam import RAdam
 from edgeopt.schedules import Schedule
 
@@ -67,13 +69,17 @@ class Lookahead(Optimizer):
         """As the inner optimizer."""
         return self.inner.elementwise
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the slots of the inner optimizer, and the slow copy."""
-        return (*self.inner.slots(), "slow_param")
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return the slots of the inner optimizer, and the parameter for the slow copy."""
+        return {**self.inner.init(param), "slow_param": param.copy()}
 
-    def init(self, slot: str, param: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Return the parameter for the slow copy."""
-        return param.copy() if slot == "slow_param" else self.inner.init(slot, param)
+    def init_shared(self, params: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return the shared slots of the inner optimizer."""
+        return self.inner.init_shared(params)
+
+    def ingredients(self, param: np.ndarray[Any, Any]) -> dict[str, Ingredient]:
+        """Return what the inner optimizer needs."""
+        return self.inner.ingredients(param)
 
     def hyperparameters(self) -> dict[str, float]:
         """Return the numbers of the inner optimizer, and alpha."""
@@ -81,9 +87,34 @@ class Lookahead(Optimizer):
 
     def update(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Take one step; see the class for the equations."""
-        param, slots = self.inner.update(xp, param, grad, state, hyper, step)
-        param, slow = _drawn_back(xp, param, state["slow_param"], hyper["lookahead.alpha"], _due(xp, self.every, step))
+        moved, slots = self.inner.update(xp, param, grad, state, hyper, step)
+        return self._drawn_back(xp, moved, slots, state, hyper, step)
+
+    def update_all(
+        self,
+        xp: Namespace,
+        params: Arrays,
+        grads: Arrays,
+        states: Mapping[str, Arrays],
+        shared: Arrays,
+        hyper: Arrays,
+        step: Array,
+    ) -> UpdatedAll:
+        """Take one step of the inner optimizer, then draw each parameter back on its own."""
+        moved, slots, shared = self.inner.update_all(xp, params, grads, states, shared, hyper, step)
+        results = {name: self._drawn_back(xp, moved[name], slots[name], states[name], hyper, step) for name in params}
+        return {name: own[0] for name, own in results.items()}, {name: own[1] for name, own in results.items()}, shared
+
+    def _drawn_back(
+        self, xp: Namespace, param: Array, slots: dict[str, Array], state: Arrays, hyper: Arrays, step: Array
+    ) -> Updated:
+        due = _due(xp, self.every, step)
+        param, slow = _drawn_back(xp, param, state["slow_param"], hyper["lookahead.alpha"], due)
         return param, {**slots, "slow_param": slow}
+
+    def view(self, xp: Namespace, param: Array, state: Arrays, hyper: Arrays, step: Array) -> Array:
+        """Return the view of the inner optimizer."""
+        return self.inner.view(xp, param, state, hyper, step)
 
 
 @dataclass(frozen=True)
@@ -118,13 +149,9 @@ class Ranger(RAdam):
         """Centralisation averages over the tensor."""
         return False
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the two moments and the slow copy."""
-        return (*super().slots(), "slow_param")
-
-    def init(self, slot: str, param: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Return zeros for a moment, and the parameter for the slow copy."""
-        return param.copy() if slot == "slow_param" else super().init(slot, param)
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros for the moments, and the parameter for the slow copy."""
+        return {**super().init(param), "slow_param": param.copy()}
 
     def update(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Take one step; see the class for the equations."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import fraction
-from edgeopt.optimizers.base import Arrays, Updated
+from edgeopt.optimizers.base import Arrays, Updated, zeros
 from edgeopt.optimizers.descent import Descent
 from edgeopt.schedules import Schedule
 
@@ -40,13 +40,9 @@ class MADGRAD(Descent):
         super().__post_init__()
         fraction("momentum", self.momentum)
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the two sums and the first parameter."""
-        return ("s", "grad_sum_sq", "x0")
-
-    def init(self, slot: str, param: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Return zeros for a sum, and the parameter for `x0`."""
-        return param.copy() if slot == "x0" else super().init(slot, param)
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros for the two sums, and the parameter for `x0`."""
+        return {**zeros(param, "s", "grad_sum_sq"), "x0": param.copy()}
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the step; see the class for the equations."""

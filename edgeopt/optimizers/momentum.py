@@ -11,7 +11,7 @@ import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import fraction, positive, require
-from edgeopt.optimizers.base import Arrays, Updated
+from edgeopt.optimizers.base import Arrays, Updated, zeros
 from edgeopt.optimizers.descent import Descent
 
 __all__ = ["FISTA", "AccSGD", "AggMo"]
@@ -43,13 +43,17 @@ class AggMo(Descent):
         for beta in self.betas:
             fraction("betas", beta)
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the buffers of the betas above zero."""
-        return tuple(f"momentum_buffer_{place}" for place, beta in enumerate(self.betas) if beta)
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros for the buffers of the betas above zero."""
+        return zeros(param, *(f"momentum_buffer_{place}" for place, beta in enumerate(self.betas) if beta))
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the step; see the class for the equations."""
-        slots = {slot: self.betas[int(slot.rpartition("_")[2])] * state[slot] + grad for slot in self.slots()}
+        slots = {
+            f"momentum_buffer_{place}": beta * state[f"momentum_buffer_{place}"] + grad
+            for place, beta in enumerate(self.betas)
+            if beta
+        }
         plain = [grad] * self.betas.count(0.0)
         total = reduce(operator.add, [*slots.values(), *plain])
         return cast_like(xp, hyper["lr"] / len(self.betas), param) * total, slots
@@ -82,13 +86,9 @@ class AccSGD(Descent):
         positive("kappa", self.kappa)
         positive("constant", self.constant)
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the buffer."""
-        return ("momentum_buffer",)
-
-    def init(self, slot: str, param: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Return the parameter."""
-        return param.copy()
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return the parameter for the buffer."""
+        return {"momentum_buffer": param.copy()}
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the step; see the class for the equations."""
@@ -119,13 +119,9 @@ class FISTA(Descent):
     Semantics of the paper, for a function whose second part is zero.
     """
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the last x and t."""
-        return ("previous_param", "momentum_count")
-
-    def init(self, slot: str, param: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Return the parameter, and 1 for t."""
-        return np.ones((), np.float64) if slot == "momentum_count" else param.copy()
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return the parameter for the last x, and 1 for t."""
+        return {"previous_param": param.copy(), "momentum_count": np.ones((), np.float64)}
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the step; see the class for the equations."""

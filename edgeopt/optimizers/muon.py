@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import at_least, require
 from edgeopt.optimizers.averages import ema
-from edgeopt.optimizers.base import Arrays, Updated, static
+from edgeopt.optimizers.base import Arrays, Updated, static, zeros
 from edgeopt.optimizers.descent import Decay, Descent
 from edgeopt.optimizers.norms import norm
 
@@ -63,9 +65,9 @@ class Muon(Descent):
         """The rule is one of matrices."""
         return False
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the momentum buffer."""
-        return ("momentum_buffer",)
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros for the momentum buffer."""
+        return zeros(param, "momentum_buffer")
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the step; see the class for the equations."""

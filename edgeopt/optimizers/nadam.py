@@ -10,7 +10,7 @@ import numpy as np
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import require
 from edgeopt.optimizers.averages import bias_correction, ema
-from edgeopt.optimizers.base import Arrays, Updated
+from edgeopt.optimizers.base import Arrays, Updated, zeros
 from edgeopt.optimizers.descent import Descent
 from edgeopt.schedules import Schedule
 
@@ -51,14 +51,10 @@ class NAdam(Descent):
         variants = get_args(Variant)
         require(self.variant in variants, f"variant must be one of {', '.join(variants)}, got {self.variant!r}")
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the moments, and the product of the momenta if they are scheduled."""
-        moments = ("exp_avg", "exp_avg_sq")
-        return (*moments, "mu_product") if self.variant == "scheduled" else moments
-
-    def init(self, slot: str, param: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Return zeros for a moment, and a scalar 1 for the product."""
-        return np.ones((), np.float64) if slot == "mu_product" else super().init(slot, param)
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros for the moments, and a scalar 1 for the product of the momenta if they are scheduled."""
+        product = {"mu_product": np.ones((), np.float64)} if self.variant == "scheduled" else {}
+        return {**zeros(param, "exp_avg", "exp_avg_sq"), **product}
 
     def hyperparameters(self) -> dict[str, float]:
         """Return the numbers that the variant reads."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.optimizers.averages import ema
-from edgeopt.optimizers.base import Arrays, Rule, Updated
+from edgeopt.optimizers.base import Arrays, Rule, Updated, zeros
 from edgeopt.optimizers.norms import finite_square
 
 __all__ = ["NovoGrad"]
@@ -47,13 +47,9 @@ class NovoGrad(Rule):
         """The second moment is one number for the tensor."""
         return False
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the momentum and the averaged square of the norm."""
-        return ("moments", "grads_ema")
-
-    def init(self, slot: str, param: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Return zeros; a scalar for the norm."""
-        return np.zeros((), param.dtype) if slot == "grads_ema" else super().init(slot, param)
+        return {**zeros(param, "moments"), "grads_ema": np.zeros((), param.dtype)}
 
     def update(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Take one step; see the class for the equations."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import fraction, require
 from edgeopt.optimizers.averages import bias_correction, ema
-from edgeopt.optimizers.base import Arrays, Rule, Updated
+from edgeopt.optimizers.base import Arrays, Rule, Updated, zeros
 from edgeopt.optimizers.norms import safe_norm
 
 __all__ = ["SGDP", "AdamP"]
@@ -90,9 +92,9 @@ class AdamP(_Projected):
     beta1: float = 0.9
     beta2: float = 0.999
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the two moments."""
-        return ("exp_avg", "exp_avg_sq")
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros for the two moments."""
+        return zeros(param, "exp_avg", "exp_avg_sq")
 
     def update(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Take one step; √(1 - β₂ᵗ) is moved to the scalars, as in Adam."""
@@ -134,9 +136,9 @@ class SGDP(_Projected):
         fraction("momentum", self.momentum)
         require(not self.nesterov or self.dampening == 0.0, "nesterov needs no dampening")
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the momentum buffer."""
-        return ("momentum_buffer",)
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros for the momentum buffer."""
+        return zeros(param, "momentum_buffer")
 
     def update(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Take one step; see the class for the equations."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import fraction
 from edgeopt.optimizers.averages import bias_correction, ema
-from edgeopt.optimizers.base import Arrays, Updated
+from edgeopt.optimizers.base import Arrays, Updated, zeros
 from edgeopt.optimizers.descent import Decay, Descent
 
 __all__ = ["QHM", "QHAdam"]
@@ -35,9 +38,9 @@ class QHM(Descent):
         super().__post_init__()
         fraction("nu", self.nu, closed=True)
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the momentum buffer."""
-        return ("momentum_buffer",)
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros for the momentum buffer."""
+        return zeros(param, "momentum_buffer")
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the step; see the class for the equations."""
@@ -74,9 +77,9 @@ class QHAdam(Descent):
         fraction("nu1", self.nu1, closed=True)
         fraction("nu2", self.nu2, closed=True)
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the two means."""
-        return ("exp_avg", "exp_avg_sq")
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros for the two means."""
+        return zeros(param, "exp_avg", "exp_avg_sq")
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the step; see the class for the equations."""

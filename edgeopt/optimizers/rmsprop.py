@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import fraction
 from edgeopt.optimizers.averages import ema
-from edgeopt.optimizers.base import Arrays, Updated
+from edgeopt.optimizers.base import Arrays, Updated, zeros
 from edgeopt.optimizers.descent import Descent
 from edgeopt.optimizers.norms import finite_square
 from edgeopt.schedules import Schedule
@@ -46,10 +48,10 @@ class RMSprop(Descent):
         super().__post_init__()
         fraction("alpha", self.alpha)
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the averages, and the buffer if there is momentum."""
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros for the averages, and for the buffer if there is momentum."""
         averages = ("square_avg", "grad_avg") if self.centered else ("square_avg",)
-        return (*averages, "momentum_buffer") if self.momentum else averages
+        return zeros(param, *averages, *(("momentum_buffer",) if self.momentum else ()))
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the step; see the class for the equations."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
-from edgeopt.optimizers.base import Arrays, Rule, Updated
+from edgeopt.optimizers.base import Arrays, Rule, Updated, zeros
 from edgeopt.schedules import Schedule
 
 __all__ = ["Rprop"]
@@ -35,9 +38,9 @@ class Rprop(Rule):
     step_max: float = 50.0
     maximize: bool = False
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the last gradient and the step sizes."""
-        return ("prev", "step_size")
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros for the last gradient and the step sizes."""
+        return zeros(param, "prev", "step_size")
 
     def update(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Take one step; see the class for the equations."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import require
-from edgeopt.optimizers.base import Arrays, Updated
+from edgeopt.optimizers.base import Arrays, Updated, zeros
 from edgeopt.optimizers.descent import Decay, Descent
 
 __all__ = ["SGD", "SGDW"]
@@ -45,9 +47,9 @@ class SGD(Descent):
             "nesterov needs a momentum above 0 and no dampening",
         )
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the momentum buffer, if there is momentum."""
-        return ("momentum_buffer",) if self.momentum else ()
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros for the momentum buffer, if there is momentum."""
+        return zeros(param, "momentum_buffer") if self.momentum else {}
 
     def hyperparameters(self) -> dict[str, float]:
         """Return the numbers that are not switched off. Without a buffer there is nothing to dampen."""

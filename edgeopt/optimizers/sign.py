@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import fraction
 from edgeopt.optimizers.averages import ema
-from edgeopt.optimizers.base import Arrays, Updated
+from edgeopt.optimizers.base import Arrays, Updated, zeros
 from edgeopt.optimizers.descent import Decay, Descent
 from edgeopt.schedules import Schedule
 
@@ -34,9 +36,9 @@ class Lion(Descent):
     beta2: float = 0.99
     decay: Decay = "before"
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the momentum."""
-        return ("exp_avg",)
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros for the momentum."""
+        return zeros(param, "exp_avg")
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the step; see the class for the equations."""
@@ -69,9 +71,9 @@ class SignSGD(Descent):
         super().__post_init__()
         fraction("momentum", self.momentum)
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the momentum, if there is any."""
-        return ("momentum_buffer",) if self.momentum else ()
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros for the momentum, if there is any."""
+        return zeros(param, "momentum_buffer") if self.momentum else {}
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the step; see the class for the equations."""
@@ -98,9 +100,9 @@ class Tiger(Descent):
     weight_decay: float = 0.01
     decay: Decay = "before"
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the momentum."""
-        return ("exp_avg",)
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeros for the momentum."""
+        return zeros(param, "exp_avg")
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the step; see the class for the equations."""

@@ -39,13 +39,9 @@ class Yogi(Descent):
     initial_accumulator: float = static(1e-6)
     decay: Decay = "before"
 
-    def slots(self) -> tuple[str, ...]:
-        """Return the two moments."""
-        return ("exp_avg", "exp_avg_sq")
-
-    def init(self, slot: str, param: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Return the initial accumulator in every element."""
-        return np.full_like(param, self.initial_accumulator)
+        return {slot: np.full_like(param, self.initial_accumulator) for slot in ("exp_avg", "exp_avg_sq")}
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the step; √(1 - β₂ᵗ) is moved to the scalars, as in Adam."""

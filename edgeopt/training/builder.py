@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,8 @@ import onnx_ir as ir
 
 from edgeopt.errors import SignatureError
 from edgeopt.lowering import lower, uses_random_numbers
-from edgeopt.tracing import Array, Tracer, new_graph, new_model
+from edgeopt.tracing import Array, Tracer, new_graph, new_model, op
+from edgeopt.training.branches import move_into_branch
 from edgeopt.training.forward import ForwardGraph
 from edgeopt.training.fused import Functions
 from edgeopt.training.simplify import clean_up
@@ -42,6 +44,7 @@ class GraphBuilder:
         self._kinds: dict[str, str] = {}
         self._vectors: dict[str, str] = {}
         self._outputs: list[GraphOutput] = []
+        self._branches: list[tuple[Array, list[ir.Node]]] = []
         self.predictions: dict[str, Array] = {}
         self.updated_buffers: dict[str, Array] = {}
         if forward is not None:
@@ -77,6 +80,28 @@ class GraphBuilder:
             )
         self._vectors[name] = parameter
         return self._input(name, "vector", spec.dtype, spec.shape)
+
+    def reads(self, name: str) -> bool:
+        """Whether the graph has an input of that name already."""
+        return name in self._kinds
+
+    def substitute(self, old: Array, new: Array) -> None:
+        """Let everything read another array instead, but for what that array is made from."""
+        producer = new.value.producer()
+        for node, position in [use for use in old.value.uses() if use.node is not producer]:
+            node.replace_input_with(position, new.value)
+        self.predictions = {
+            name: new if array.value is old.value else array for name, array in self.predictions.items()
+        }
+        self.graph.sort()
+
+    def only_if(self, condition: Array, arrays: Sequence[Array]) -> list[Array]:
+        """The arrays where the condition, a scalar, holds, and zeros elsewhere; then their work is not done."""
+        # What stands before the marks is moved at the end: other passes walk the main graph only.
+        marks = [op.Identity(array) for array in arrays]
+        nodes = [node for mark in marks if (node := mark.value.producer()) is not None]
+        self._branches.append((op.Identity(condition), nodes))
+        return marks
 
     def _input(self, name: str, kind: str, dtype: str, shape: tuple[int | str, ...]) -> Array:
         if name in self._kinds:
@@ -118,6 +143,8 @@ class GraphBuilder:
             lower(self.tracer, seed=self.state(SEED), draws=draws)
         else:
             lower(self.tracer)
+        for condition, marks in self._branches:
+            move_into_branch(self.graph, condition.value, marks)
         model = new_model(self.graph, list(self.functions.by_name.values()))
         clean_up(model)
         used = [value for value in self.graph.inputs if value.uses() or self._kinds[value.name or ""] == "batch"]

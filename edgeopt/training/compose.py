@@ -15,6 +15,7 @@ from edgeopt.optimizers import Optimizer
 from edgeopt.tracing import IR_VERSION, OPSET, to_numpy_dtype
 from edgeopt.tracing.shapes import from_ir
 from edgeopt.training.forward import ForwardGraph, ForwardModel
+from edgeopt.training.groups import only_group
 from edgeopt.training.plan import Plan, select_trainable
 from edgeopt.training.signatures import OPTIONAL, SIGNATURES
 from edgeopt.training.state import initial_state
@@ -64,12 +65,13 @@ def compose(
     chosen = output or outputs[0].name
     if chosen not in [spec.name for spec in outputs]:
         raise SignatureError(f"The model has no output {chosen!r}; its outputs are {[spec.name for spec in outputs]}.")
+    trained = {name: model.parameters[name] for name in select_trainable(model, trainable)}
     plan = Plan(
         loss=loss,
         optimizer=optimizer,
+        groups=(only_group(optimizer, trained),),
         transforms=tuple(transforms),
         metrics=tuple(metrics),
-        trainable=select_trainable(model, trainable),
         output=chosen,
     )
     inputs = [

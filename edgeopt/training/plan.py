@@ -11,8 +11,9 @@ from edgeopt.errors import ParameterPatternError, SignatureError
 from edgeopt.losses import Loss
 from edgeopt.metrics import Metric
 from edgeopt.optimizers import Optimizer
-from edgeopt.schedules import SCHEDULES, Schedule
+from edgeopt.schedules import SCHEDULES
 from edgeopt.training.forward import ForwardModel
+from edgeopt.training.groups import UpdateGroup
 from edgeopt.transforms import Transform
 from edgeopt_runtime.manifest import Hyperparameter
 
@@ -26,17 +27,17 @@ class Plan:
     Attributes:
         loss: What is minimised.
         optimizer: The update rule, which carries the learning-rate schedule.
+        groups: The trainable parameters under their rules.
         transforms: What happens to the gradients before the update, in order.
         metrics: What is reported beside the loss.
-        trainable: Names of the parameters that are updated.
         output: Name of the model output that loss and metrics read.
     """
 
     loss: Loss
     optimizer: Optimizer
+    groups: tuple[UpdateGroup, ...]
     transforms: tuple[Transform, ...]
     metrics: tuple[Metric, ...]
-    trainable: tuple[str, ...]
     output: str
 
     def __post_init__(self) -> None:
@@ -45,16 +46,18 @@ class Plan:
         if repeated:
             raise SignatureError(f"Several reported values would be called {repeated}; use each metric once.")
 
+    @property
+    def trainable(self) -> tuple[str, ...]:
+        """Names of the parameters that are updated."""
+        return tuple(name for group in self.groups for name in group.members)
+
     def hyperparameters(self) -> Iterator[Hyperparameter]:
         """Every hyperparameter under its full name, `owner.name`; the description names the class to read about it."""
-        owners: list[tuple[str, Schedule | Optimizer | Transform]] = [
-            ("schedule", self.optimizer.schedule),
-            ("optimizer", self.optimizer),
-            *((self.transform_name(position), transform) for position, transform in enumerate(self.transforms)),
-        ]
-        for owner, settings in owners:
-            for name, value in settings.hyperparameters().items():
-                yield Hyperparameter(f"{owner}.{name}", "float64", value, f"{name} of {type(settings).__name__}")
+        yield from {full: number for group in self.groups for full, number in group.values.items()}.values()
+        for position, transform in enumerate(self.transforms):
+            owner = self.transform_name(position)
+            for name, value in transform.hyperparameters().items():
+                yield Hyperparameter(f"{owner}.{name}", "float64", value, f"{name} of {type(transform).__name__}")
 
     def transform_name(self, position: int) -> str:
         """`clip_by_value`, and `clip_by_value_2` for the second of its kind."""

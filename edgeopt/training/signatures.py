@@ -10,10 +10,12 @@ from edgeopt import tracing as xp
 from edgeopt.autodiff import backward
 from edgeopt.tracing import Array
 from edgeopt.training.builder import BuiltGraph, GraphBuilder
+from edgeopt.training.curvature import Passes, curvature_estimates, curvature_sums
 from edgeopt.training.forward import ForwardModel
 from edgeopt.training.plan import Plan
-from edgeopt.training.state import ACCUMULATED_WEIGHT, State, accumulator_name
+from edgeopt.training.state import ACCUMULATED_WEIGHT, State, accumulator_name, curvature_name
 from edgeopt.training.update import add_update
+from edgeopt.training.view import look_through
 from edgeopt_runtime.manifest import InputSpec
 
 __all__ = ["OPTIONAL", "SIGNATURES"]
@@ -64,8 +66,9 @@ def _gradients(
 def _step(model: ForwardModel, plan: Plan, state: State, targets: Sequence[InputSpec]) -> BuiltGraph:
     """(state, batch, hyper) → (state', loss, metrics)."""
     builder = GraphBuilder("step", state, model.train)
-    gradients, _ = _gradients(builder, plan, targets, averaged=True)
-    add_update(builder, plan, gradients)
+    gradients, weight = _gradients(builder, plan, targets, averaged=True)
+    sums = curvature_sums(Passes(builder, plan, targets, gradients, weight))
+    add_update(builder, plan, gradients, curvature_estimates(plan, sums, weight))
     return builder.finish()
 
 
@@ -73,7 +76,11 @@ def _accumulate(model: ForwardModel, plan: Plan, state: State, targets: Sequence
     """(params, buffers, accumulators, batch) → (accumulators', buffers', loss): one microbatch."""
     builder = GraphBuilder("accumulate", state, model.train)
     gradients, weight = _gradients(builder, plan, targets, averaged=False)
+    sums = curvature_sums(Passes(builder, plan, targets, gradients, xp.ones_like(weight)))
     _add_to_accumulators(builder, gradients, weight)
+    for (parameter, ingredient), value in sums.items():
+        accumulator = builder.state(curvature_name(ingredient, parameter))
+        builder.set_state(curvature_name(ingredient, parameter), accumulator + xp.astype(value, accumulator.dtype))
     return builder.finish()
 
 
@@ -114,18 +121,25 @@ def _hessian_vector(model: ForwardModel, plan: Plan, state: State, targets: Sequ
 def _apply(model: ForwardModel, plan: Plan, state: State, targets: Sequence[InputSpec]) -> BuiltGraph:
     """(state, accumulators, hyper) → state': the update alone."""
     builder = GraphBuilder("apply", state)
-    share = 1.0 / builder.state(ACCUMULATED_WEIGHT)
+    weight = builder.state(ACCUMULATED_WEIGHT)
+    share = 1.0 / weight
     gradients = {}
     for name in plan.trainable:
         accumulator, parameter = builder.state(accumulator_name(name)), builder.state(name)
         gradients[name] = xp.astype(accumulator * xp.astype(share, accumulator.dtype), parameter.dtype)
-    add_update(builder, plan, gradients)
+    sums = {
+        (parameter, name): xp.astype(builder.state(curvature_name(name, parameter)), builder.state(parameter).dtype)
+        for group in plan.groups
+        for parameter, name, _ in group.curvatures()
+    }
+    add_update(builder, plan, gradients, curvature_estimates(plan, sums, weight))
     return builder.finish()
 
 
 def _evaluate(model: ForwardModel, plan: Plan, state: State, targets: Sequence[InputSpec]) -> BuiltGraph:
     """(params, batch) → loss and metrics, each with its weight; dropout off, running statistics."""
     builder = GraphBuilder("evaluate", state, model.evaluate)
+    look_through(builder, plan)
     total, weight = _loss_terms(builder, plan, targets)
     metrics = _metric_terms(builder, plan, targets)
     builder.metric("loss", total / weight, weight)
@@ -137,6 +151,7 @@ def _evaluate(model: ForwardModel, plan: Plan, state: State, targets: Sequence[I
 def _predict(model: ForwardModel, plan: Plan, state: State, targets: Sequence[InputSpec]) -> BuiltGraph:
     """(params, batch) → outputs."""
     builder = GraphBuilder("predict", state, model.evaluate)
+    look_through(builder, plan)
     for name, value in builder.predictions.items():
         builder.output(name, value)
     return builder.finish()

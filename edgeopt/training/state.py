@@ -12,7 +12,17 @@ from edgeopt.training.forward import ForwardModel
 from edgeopt.training.plan import Plan
 from edgeopt_runtime.manifest import TensorSpec
 
-__all__ = ["ACCUMULATED_WEIGHT", "DRAWS", "SEED", "STEP", "State", "accumulator_name", "initial_state", "slot_name"]
+__all__ = [
+    "ACCUMULATED_WEIGHT",
+    "DRAWS",
+    "SEED",
+    "STEP",
+    "State",
+    "accumulator_name",
+    "curvature_name",
+    "initial_state",
+    "slot_name",
+]
 
 STEP = "optimizer.step"
 SEED = "random.seed"
@@ -28,6 +38,11 @@ def slot_name(slot: str, parameter: str) -> str:
 def accumulator_name(parameter: str) -> str:
     """The name of a gradient accumulator."""
     return f"accumulator.{parameter}"
+
+
+def curvature_name(ingredient: str, parameter: str) -> str:
+    """The name of an accumulator of curvature."""
+    return f"curvature.{ingredient}.{parameter}"
 
 
 @dataclass(frozen=True)
@@ -66,14 +81,22 @@ def initial_state(model: ForwardModel, plan: Plan, seed: int) -> State:
         add(name, value, "parameter", trainable=name in plan.trainable)
     for name, value in model.buffers.items():
         add(name, value, "buffer")
-    for name in plan.trainable:
-        parameter = model.parameters[name]
-        for slot in plan.optimizer.slots():
-            value = plan.optimizer.init(slot, parameter)
-            add(slot_name(slot, name), value, "optimizer", parameter=name, slot=slot)
-        accumulators[accumulator_name(name)] = TensorSpec(
-            accumulator_name(name), "accumulator", _wide(parameter.dtype), parameter.shape, parameter=name
-        )
+
+    def accumulate(name: str, parameter: str, slot: str | None = None) -> None:
+        if name in accumulators:
+            raise SignatureError(f"Two accumulators would be called {name!r}; rename that part of the model.")
+        value = model.parameters[parameter]
+        accumulators[name] = TensorSpec(name, "accumulator", _wide(value.dtype), value.shape, False, parameter, slot)
+
+    for group in plan.groups:
+        for parameter, slots in group.slots.items():
+            for slot, value in slots.items():
+                add(slot_name(slot, parameter), value, "optimizer", parameter=parameter, slot=slot)
+            accumulate(accumulator_name(parameter), parameter)
+        for slot, value in group.shared.items():
+            add(group.shared_name(slot), value, "optimizer", slot=slot)
+        for parameter, ingredient, _ in group.curvatures():
+            accumulate(curvature_name(ingredient, parameter), parameter, ingredient)
     add(STEP, np.zeros((), np.int64), "counter")
     add(SEED, np.asarray(seed, np.int64), "seed")
     add(DRAWS, np.zeros((), np.int64), "counter")

@@ -1,4 +1,4 @@
-"""From gradients to the next state: schedule, transforms, update rule."""
+"""From gradients to the next state: schedules, transforms, update rules."""
 
 from __future__ import annotations
 
@@ -10,13 +10,20 @@ from edgeopt import tracing as xp
 from edgeopt.tracing import Array
 from edgeopt.training.builder import GraphBuilder
 from edgeopt.training.fused import static_flags
+from edgeopt.training.groups import UpdateGroup
+from edgeopt.training.noise import draw
 from edgeopt.training.plan import Plan
 from edgeopt.training.state import STEP, slot_name
 
-__all__ = ["add_update"]
+__all__ = ["add_update", "hyper_inputs"]
 
 
-def add_update(builder: GraphBuilder, plan: Plan, gradients: Mapping[str, Array]) -> None:
+def add_update(
+    builder: GraphBuilder,
+    plan: Plan,
+    gradients: Mapping[str, Array],
+    curvature: Mapping[tuple[str, str], Array],
+) -> None:
     """Add the update of every trainable parameter, its optimizer state and the step counter.
 
     Reports the learning rate as `lr`, and what the transforms report.
@@ -25,20 +32,18 @@ def add_update(builder: GraphBuilder, plan: Plan, gradients: Mapping[str, Array]
         builder: The graph.
         plan: The settings.
         gradients: The gradient of each trainable parameter.
+        curvature: By parameter and name, what the rules need of it.
     """
     completed = builder.state(STEP)
     step = completed + np.int64(1)
     parameters = {name: builder.state(name) for name in gradients}
-    schedule_hyper = {name: builder.hyper(f"schedule.{name}") for name in plan.optimizer.schedule.hyperparameters()}
-    with builder.tracer.scope("schedule"):
-        lr = plan.optimizer.schedule(xp, schedule_hyper, completed)
-
     transformed = dict(gradients)
     for position in range(len(plan.transforms)):
         transformed = _apply_transform(builder, plan, position, parameters, transformed, step)
-    _apply_optimizer(builder, plan, parameters, transformed, lr, step)
+    for group in plan.groups:
+        _update_group(builder, group, transformed, curvature, hyper_inputs(builder, group, completed), step)
     builder.set_state(STEP, step)
-    builder.metric("lr", lr)
+    builder.metric("lr", hyper_inputs(builder, plan.groups[0], completed)["lr"])
 
 
 def _apply_transform(
@@ -74,36 +79,58 @@ def _apply_transform(
     return {name: results[f"next.{name}"] for name in names}
 
 
-def _apply_optimizer(
+def hyper_inputs(builder: GraphBuilder, group: UpdateGroup, completed: Array) -> dict[str, Array]:
+    """What a rule gets as `hyper`: its own numbers, and the learning rate after so many completed updates."""
+    of_schedule = {name: builder.hyper(full) for name, full in group.schedule.items()}
+    with builder.tracer.scope("schedule"):
+        lr = group.rule.schedule(xp, of_schedule, completed)
+    if group.multiplier is not None:
+        lr = lr * builder.hyper(group.multiplier)
+    return {"lr": lr, **{name: builder.hyper(full) for name, full in group.hyperparameters.items()}}
+
+
+def _update_group(
     builder: GraphBuilder,
-    plan: Plan,
-    parameters: Mapping[str, Array],
+    group: UpdateGroup,
     gradients: Mapping[str, Array],
-    lr: Array,
+    curvature: Mapping[tuple[str, str], Array],
+    hyper: Mapping[str, Array],
     step: Array,
 ) -> None:
     """One function for the whole group, so that a native kernel can update it in one pass."""
-    optimizer = plan.optimizer
-    hyper = {"lr": lr, **{name: builder.hyper(f"optimizer.{name}") for name in optimizer.hyperparameters()}}
+    rule = group.rule
     inputs = {"step": step, **hyper}
-    for name, parameter in parameters.items():
-        inputs[f"param.{name}"] = parameter
-        inputs[f"grad.{name}"] = gradients[name]
-        for slot in optimizer.slots():
+    for slot in group.shared:
+        inputs[f"shared.{slot}"] = builder.state(group.shared_name(slot))
+    for name, slots in group.slots.items():
+        parameter = builder.state(name)
+        inputs[f"param.{name}"], inputs[f"grad.{name}"] = parameter, gradients[name]
+        for slot in slots:
             inputs[f"{slot}.{name}"] = builder.state(slot_name(slot, name))
+        for key, ingredient in group.ingredients[name].items():
+            known = curvature.get((name, key))
+            inputs[f"{key}.{name}"] = draw(ingredient, parameter) if known is None else known
 
     def body(x: dict[str, Array]) -> dict[str, Array]:
-        results: dict[str, Array] = {}
-        for name in parameters:
-            state = {slot: x[f"{slot}.{name}"] for slot in optimizer.slots()}
-            param, grad = x[f"param.{name}"], x[f"grad.{name}"]
-            new, slots = optimizer.update(xp, param, grad, state, {key: x[key] for key in hyper}, x["step"])
-            results[f"next.param.{name}"] = new
-            results.update({f"next.{slot}.{name}": value for slot, value in slots.items()})
-        return results
+        params = {name: x[f"param.{name}"] for name in group.members}
+        grads = {name: x[f"grad.{name}"] for name in group.members}
+        states = {
+            name: {key: x[f"{key}.{name}"] for key in (*slots, *group.ingredients[name])}
+            for name, slots in group.slots.items()
+        }
+        shared = {slot: x[f"shared.{slot}"] for slot in group.shared}
+        own = {key: x[key] for key in hyper}
+        moved, states, shared = rule.update_all(xp, params, grads, states, shared, own, x["step"])
+        results = {f"param.{name}": value for name, value in moved.items()}
+        results |= {f"{slot}.{name}": value for name, slots in states.items() for slot, value in slots.items()}
+        results |= {f"shared.{slot}": value for slot, value in shared.items()}
+        # A slot that comes out as it went in needs no output: what no graph writes stays.
+        return {f"updated.{key}": value for key, value in results.items() if value is not x[key]}
 
-    results = builder.functions.call(builder.tracer, type(optimizer).__name__, inputs, body, static_flags(optimizer))
-    for name in parameters:
-        builder.set_state(name, results[f"next.param.{name}"])
-        for slot in optimizer.slots():
-            builder.set_state(slot_name(slot, name), results[f"next.{slot}.{name}"])
+    results = builder.functions.call(builder.tracer, type(rule).__name__, inputs, body, static_flags(rule))
+    targets = {f"updated.param.{name}": name for name in group.members}
+    targets |= {f"updated.{s}.{name}": slot_name(s, name) for name, slots in group.slots.items() for s in slots}
+    targets |= {f"updated.shared.{slot}": group.shared_name(slot) for slot in group.shared}
+    for key, tensor in targets.items():
+        if key in results:
+            builder.set_state(tensor, results[key])

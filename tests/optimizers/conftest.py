@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from edgeopt import tracing
-from edgeopt.optimizers import Optimizer
+from edgeopt.optimizers import Optimizer, initial_state
 
 NumpyArray = np.ndarray[Any, Any]
 Result = tuple[NumpyArray, dict[str, NumpyArray]]
@@ -37,7 +37,7 @@ def train() -> Callable[..., Result]:
         own = scalars({**optimizer.hyperparameters(), **(hyper or {})})
         of_schedule = scalars(optimizer.schedule.hyperparameters())
         param = xp.asarray(start)
-        state = {slot: xp.asarray(optimizer.init(slot, start)) for slot in optimizer.slots()}
+        state = {slot: xp.asarray(value) for slot, value in initial_state(optimizer, start).items()}
         for done in range(steps):
             lr = optimizer.schedule(xp, of_schedule, xp.asarray(done, dtype=xp.int64))
             grad = xp.asarray(gradient(param, done))
@@ -53,7 +53,7 @@ def train_onnx() -> Callable[[Optimizer, NumpyArray, NumpyArray], NumpyArray]:
     """Record one step as a graph, run it once for each gradient in ONNX Runtime, and return the parameter."""
 
     def run(optimizer: Optimizer, start: NumpyArray, grads: NumpyArray) -> NumpyArray:
-        state = {"param": start, **{slot: optimizer.init(slot, start) for slot in optimizer.slots()}}
+        state = {"param": start, **initial_state(optimizer, start)}
         numbers = {**optimizer.schedule.hyperparameters(), **optimizer.hyperparameters()}
         hyper = {f"hyper.{name}": np.asarray(value) for name, value in numbers.items()}
         inputs = {**state, "grad": start, **hyper, "done": np.asarray(0)}
@@ -63,7 +63,7 @@ def train_onnx() -> Callable[[Optimizer, NumpyArray, NumpyArray], NumpyArray]:
         x = {name: tracer.input(name, value.dtype, value.shape) for name, value in inputs.items()}
         numbers_in = {name: x[f"hyper.{name}"] for name in numbers}
         lr = optimizer.schedule(tracing, numbers_in, x["done"])
-        slots = {slot: x[slot] for slot in optimizer.slots()}
+        slots = {slot: x[slot] for slot in state if slot != "param"}
         step = x["done"] + np.int64(1)
         param, updated = optimizer.update(tracing, x["param"], x["grad"], slots, {**numbers_in, "lr": lr}, step)
         for name, value in {"param": param, **updated}.items():

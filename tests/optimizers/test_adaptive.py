@@ -336,7 +336,7 @@ def test_the_band_of_adabound_follows_the_schedule(train, xp, draws):
 
 def arguments(xp, rule, start, grad, lr):
     hyper = {name: xp.asarray(value, dtype=xp.float64) for name, value in {**rule.hyperparameters(), "lr": lr}.items()}
-    state = {slot: xp.asarray(rule.init(slot, start)) for slot in rule.slots()}
+    state = {slot: xp.asarray(value) for slot, value in rule.init(start).items()}
     return xp.asarray(start), xp.asarray(grad), state, hyper, xp.asarray(1)
 
 

@@ -66,7 +66,7 @@ def test_the_inner_optimizer_keeps_its_own(xp, train, draws):
     inner = NAdam(schedule, beta1=0.8)
     outer = Lookahead(inner, alpha=0.25)
     assert outer.schedule is schedule
-    assert outer.slots() == (*inner.slots(), "slow_param")
+    assert list(outer.init(np.zeros(2))) == [*inner.init(np.zeros(2)), "slow_param"]
     assert outer.hyperparameters() == {**inner.hyperparameters(), "lookahead.alpha": 0.25}
     assert outer.elementwise
     assert not Lookahead(Adam(cautious=True)).elementwise

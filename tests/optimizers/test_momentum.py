@@ -83,8 +83,8 @@ def test_follows_the_equations(rule, reference, assert_follows):
 
 
 def test_aggmo_keeps_no_buffer_for_a_beta_of_zero():
-    assert AggMo(betas=(0.0, 0.9, 0.99)).slots() == ("momentum_buffer_1", "momentum_buffer_2")
-    assert AggMo(betas=(0.0,)).slots() == ()
+    assert list(AggMo(betas=(0.0, 0.9, 0.99)).init(np.zeros(2))) == ["momentum_buffer_1", "momentum_buffer_2"]
+    assert AggMo(betas=(0.0,)).init(np.zeros(2)) == {}
 
 
 @pytest.mark.parametrize("betas", [(), [0.9], (0.9, 1.0), (-0.1,)], ids=str)

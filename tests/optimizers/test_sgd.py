@@ -44,9 +44,9 @@ def test_stays_with_torch_in_float32(settings, xp, train, train_torch):
 
 
 def test_terms_that_are_off_leave_no_trace():
-    assert SGD(0.1).slots() == ()
+    assert SGD(0.1).init(np.zeros(2)) == {}
     assert SGD(0.1).hyperparameters() == {}
-    assert SGD(0.1, momentum=0.9).slots() == ("momentum_buffer",)
+    assert list(SGD(0.1, momentum=0.9).init(np.zeros(2))) == ["momentum_buffer"]
     assert SGD(0.1, momentum=0.9).hyperparameters() == {"momentum": 0.9}
     # Without a buffer there is nothing to dampen.
     assert SGD(0.1, dampening=0.5).hyperparameters() == {}

@@ -67,7 +67,7 @@ def test_every_step_has_the_length_of_the_rate(rule, train, xp, draws):
 
 
 def test_without_momentum_there_is_no_state():
-    assert SignSGD(momentum=0.0).slots() == ()
+    assert SignSGD(momentum=0.0).init(np.zeros(2)) == {}
     assert SignSGD(momentum=0.0).hyperparameters() == {}
 
 
