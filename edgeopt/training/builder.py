@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -44,7 +44,7 @@ class GraphBuilder:
         self._kinds: dict[str, str] = {}
         self._vectors: dict[str, str] = {}
         self._outputs: list[GraphOutput] = []
-        self._branches: list[tuple[Array, list[ir.Node]]] = []
+        self._branches: list[tuple[Callable[[], Array], list[ir.Node]]] = []
         self.predictions: dict[str, Array] = {}
         self.updated_buffers: dict[str, Array] = {}
         if forward is not None:
@@ -95,12 +95,13 @@ class GraphBuilder:
         }
         self.graph.sort()
 
-    def only_if(self, condition: Array, arrays: Sequence[Array]) -> list[Array]:
+    def only_if(self, condition: Callable[[], Array], arrays: Sequence[Array]) -> list[Array]:
         """The arrays where the condition, a scalar, holds, and zeros elsewhere; then their work is not done."""
-        # What stands before the marks is moved at the end: other passes walk the main graph only.
         marks = [op.Identity(array) for array in arrays]
         nodes = [node for mark in marks if (node := mark.value.producer()) is not None]
-        self._branches.append((op.Identity(condition), nodes))
+        # What stands before the marks is moved at the end, since the lowering walks the main graph only. The condition
+        # is traced then too: until there is the If, nobody reads it.
+        self._branches.append((condition, nodes))
         return marks
 
     def _input(self, name: str, kind: str, dtype: str, shape: tuple[int | str, ...]) -> Array:
@@ -144,7 +145,7 @@ class GraphBuilder:
         else:
             lower(self.tracer)
         for condition, marks in self._branches:
-            move_into_branch(self.graph, condition.value, marks)
+            move_into_branch(self.graph, condition().value, marks)
         model = new_model(self.graph, list(self.functions.by_name.values()))
         clean_up(model)
         used = [value for value in self.graph.inputs if value.uses() or self._kinds[value.name or ""] == "batch"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
@@ -127,11 +128,14 @@ def curvature_sums(passes: Passes) -> dict[tuple[str, str], Array]:
         with passes.builder.tracer.scope("curvature"):
             sums = _ESTIMATORS[type(kind)].sums(passes, list(places))
             if kind.every > 1:
-                completed = passes.builder.state(STEP)
-                due = xp.equal(completed - completed / np.int64(kind.every) * np.int64(kind.every), np.int64(0))
+                due = partial(_is_multiple, passes.builder.state(STEP), kind.every)
                 sums = dict(zip(sums, passes.builder.only_if(due, list(sums.values())), strict=True))
         results.update({(parameter, name): sums[parameter] for parameter in places for name in places[parameter]})
     return results
+
+
+def _is_multiple(number: Array, of: int) -> Array:
+    return xp.equal(op.Mod(number, np.int64(of)), np.int64(0))
 
 
 def curvature_estimates(

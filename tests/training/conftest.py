@@ -13,7 +13,9 @@ import torch.nn.functional as F  # noqa: N812  # torch's own abbreviation
 from torch import nn
 
 import edgeopt
+from edgeopt import tracing
 from edgeopt.losses import CrossEntropy, Loss
+from edgeopt.training import ForwardGraph, ForwardModel
 
 
 class Mlp(nn.Module):
@@ -166,3 +168,26 @@ def case(request: pytest.FixtureRequest) -> Case:
 @pytest.fixture(scope="session")
 def cases() -> dict[str, Case]:
     return CASES
+
+
+Program = Callable[[dict[str, tracing.Array]], tracing.Array]
+
+
+@pytest.fixture(scope="session")
+def forward_model() -> Callable[..., ForwardModel]:
+    """Build a model without a framework: an array program of the input `x` and the parameters, by name."""
+
+    def build(program: Program, parameters: dict[str, np.ndarray], x: tuple[int | str, ...]) -> ForwardModel:
+        dtype = next(iter(parameters.values())).dtype
+
+        def graph() -> ForwardGraph:
+            made = tracing.new_graph("forward")
+            tracer = tracing.Tracer(made)
+            arrays = {"x": tracer.input("x", dtype, x)}
+            arrays |= {name: tracer.input(name, value.dtype, value.shape) for name, value in parameters.items()}
+            tracer.output(program(arrays), "y")
+            return ForwardGraph(tracing.new_model(made), ("x",), ("y",))
+
+        return ForwardModel(graph(), graph(), parameters, {})
+
+    return build
