@@ -37,7 +37,7 @@ def all_nodes(graph: ir.Graph) -> Iterator[ir.Node]:
 
 def captured(node: ir.Node) -> tuple[ir.Value, ...]:
     """The tensors from outside that a node's bodies use, each once, in the order of their first use."""
-    found: dict[ir.Value, None] = {}
+    found: dict[ir.Value | None, None] = {}
     for body in bodies(node):
         inside: set[ir.Value | None] = {None, *body.inputs, *body.initializers.values()}
         for inner in body:

@@ -1,0 +1,1 @@
+"""What the gradient rules and the lowerings of LSTM, GRU and RNN share."""
