@@ -67,3 +67,11 @@ def test_a_saved_session_goes_on_bit_for_bit(case: Any, tmp_path: Path) -> None:
         assert second.step(batch) == straight.step(batch)
     for name, array in straight.state().items():
         assert second.state()[name].tobytes() == array.tobytes(), name
+
+
+def test_minimize_lowers_the_loss_over_all_batches_at_once(mlp_case: Any) -> None:
+    session = mlp_case.session()
+    before = session.evaluate(mlp_case.batches)["loss"]
+    result = session.minimize(mlp_case.batches, max_iter=10)
+    close(session.evaluate(mlp_case.batches)["loss"], result.loss)
+    assert result.loss < 0.5 * before
