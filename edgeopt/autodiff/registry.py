@@ -21,10 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-import onnx_ir as ir
-
 from edgeopt.tracing import Array
-from edgeopt.tracing.site import Site, qualified_name
+from edgeopt.tracing.site import PROBLEM, Site, qualified_name
 
 __all__ = [
     "REFUSED",
@@ -104,4 +102,5 @@ def site_problem(site: Site) -> str | None:
     name = qualified_name(site.node)
     if name in RULES:
         return RULES[name].limits(site)
-    return str(REFUSED.get(name, "no gradient rule is known for it"))
+    found = site.node.metadata_props.get(PROBLEM)
+    return found or str(REFUSED.get(name, "no gradient rule is known for it"))

@@ -14,13 +14,13 @@ from edgeopt.canonical import older as _older  # noqa: F401  # fills the table
 from edgeopt.canonical.inlining import inline_functions
 from edgeopt.canonical.naming import fix_names
 from edgeopt.canonical.newer import accept_at_target
-from edgeopt.canonical.registry import ADAPTERS, DECOMPOSITIONS, Adapter
+from edgeopt.canonical.registry import ADAPTERS, DECOMPOSITIONS, Adapter, Decomposition
 from edgeopt.canonical.simplify import simplify
 from edgeopt.errors import TracingError, UnsupportedModelError
 from edgeopt.tracing import IR_VERSION, OPSET, Tracer
 from edgeopt.tracing.inference import infer
 from edgeopt.tracing.rewriting import Replacement, replace_node
-from edgeopt.tracing.site import Site, qualified_name
+from edgeopt.tracing.site import PROBLEM, Site, qualified_name
 
 __all__ = ["canonicalize", "convert"]
 
@@ -48,6 +48,7 @@ def convert(model: ir.Model) -> None:
         UnsupportedModelError: As `canonicalize`.
     """
     version = inline_functions(model)
+    common_passes.ClearMetadataAndDocStringPass()(model)
     common_passes.RemoveInitializersFromInputsPass()(model)
     while True:
         fix_names(model)
@@ -76,14 +77,18 @@ def _rewrite(graph: ir.Graph) -> tuple[bool, list[Site]]:
             replaced |= inner_replaced
             waiting += inner_waiting
         old = _adapter(node)
-        entry = old.apply if old else DECOMPOSITIONS.get(qualified_name(node))
+        entry = old or DECOMPOSITIONS.get(qualified_name(node))
+        site = Site(tracer, node)
         if entry is None:
             _complete_types(node)
-        elif (old and not old.typed) or _is_typed(node):
-            replace_node(tracer, node, _applied(entry, Site(tracer, node)))
-            replaced = True
+        elif not ((old and not old.typed) or _is_typed(node)):
+            waiting.append(site)
+        elif isinstance(entry, Decomposition) and (problem := entry.limits(site)) is not None:
+            node.metadata_props[PROBLEM] = problem
+            _complete_types(node)
         else:
-            waiting.append(Site(tracer, node))
+            replace_node(tracer, node, _applied(entry.apply, site))
+            replaced = True
     graph.sort()
     return replaced, waiting
 

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from edgeopt.errors import UnsupportedModelError
 from edgeopt.tracing import OPSET
-from edgeopt.tracing.site import qualified_name
+from edgeopt.tracing.site import PROBLEM, qualified_name
 
 __all__ = ["accept_at_target"]
 
@@ -38,7 +38,8 @@ def _problems(node: ir.Node, version: int) -> Iterator[str]:
     try:
         target = onnx.defs.get_schema(node.op_type, OPSET)
     except onnx.defs.SchemaError:
-        yield "the operator is newer"
+        problem = node.metadata_props.get(PROBLEM)
+        yield "the operator is newer" + (f", and {problem}" if problem else "")
         return
     newer = onnx.defs.get_schema(node.op_type, min(version, onnx.defs.onnx_opset_version()))
     for name, attribute in list(node.attributes.items()):

@@ -20,9 +20,17 @@ from typing import Any, NamedTuple
 from edgeopt.tracing.rewriting import Replacement
 from edgeopt.tracing.site import Site
 
-__all__ = ["ADAPTERS", "DECOMPOSITIONS", "Adapter", "adapter", "decomposition"]
+__all__ = ["ADAPTERS", "DECOMPOSITIONS", "Adapter", "Decomposition", "adapter", "decomposition"]
 
-DECOMPOSITIONS: dict[str, Callable[[Site], Replacement]] = {}
+
+class Decomposition(NamedTuple):
+    """How an operator is said with others."""
+
+    apply: Callable[[Site], Replacement]
+    limits: Callable[[Site], str | None]
+
+
+DECOMPOSITIONS: dict[str, Decomposition] = {}
 
 
 class Adapter(NamedTuple):
@@ -36,11 +44,23 @@ class Adapter(NamedTuple):
 ADAPTERS: dict[str, list[Adapter]] = {}
 
 
-def decomposition(*operators: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register the decorated function for these operators, `"Name"` or `"domain::Name"`."""
+def _no_limits(_site: Site) -> None:
+    """The decomposition is for every node."""
+
+
+def decomposition(
+    *operators: str, limits: Callable[[Site], str | None] = _no_limits
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the decorated function for these operators.
+
+    Args:
+        operators: `"Name"` of the standard domain, or `"domain::Name"`.
+        limits: Says of a node why it cannot be said with others, None where it can. Such a node stays as it is, and
+            the reason is what the user reads if it has to be differentiated.
+    """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        DECOMPOSITIONS.update(dict.fromkeys(operators, function))
+        DECOMPOSITIONS.update(dict.fromkeys(operators, Decomposition(function, limits)))
         return function
 
     return register

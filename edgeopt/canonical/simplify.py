@@ -18,7 +18,6 @@ def simplify(model: ir.Model) -> None:
     An If whose condition turns out to be constant gives way to the branch it takes. Equal expressions are not merged
     here: two dropouts of one tensor are two masks until they are lowered.
     """
-    common_passes.ClearMetadataAndDocStringPass()(model)
     for _ in range(2):
         # Not strict: what cannot be inferred stays as the exporter wrote it.
         common_passes.ShapeInferencePass(strict_mode=False)(model)
