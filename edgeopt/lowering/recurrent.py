@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from edgeopt.autodiff.recurrent.backward import in_steps
-from edgeopt.autodiff.recurrent.direction import Direction, directions_of
+from edgeopt.autodiff.recurrent.direction import Direction, activation_parameters, directions_of
 from edgeopt.lowering.registry import is_double, lowering
 from edgeopt.tracing import Array, op
 from edgeopt.tracing.site import Site
@@ -24,6 +24,20 @@ def batch_first(n: Site) -> Sequence[Array]:
     attributes = {name: attribute.value for name, attribute in n.node.attributes.items() if name != "layout"}
     y, *last = n.tracer.emit(n.node.op_type, *inputs, outputs=len(n.outputs), **attributes)
     return [op.Transpose(y, perm=[2, 0, 1, 3]), *(op.Transpose(state, perm=[1, 0, 2]) for state in last)]
+
+
+def _leaves_parameters_out(n: Site) -> bool:
+    alphas, betas = activation_parameters(n)
+    return len(alphas) > len(n.attr("activation_alpha") or ()) or len(betas) > len(n.attr("activation_beta") or ())
+
+
+@lowering("RNN", "GRU", "LSTM", when=_leaves_parameters_out)
+def with_parameters(n: Site) -> Sequence[Array]:
+    """1.17 takes zero for a parameter that is left out, and so does 1.32 for some."""
+    alphas, betas = activation_parameters(n)
+    attributes = {name: attribute.value for name, attribute in n.node.attributes.items()}
+    attributes |= {"activation_alpha": alphas or None, "activation_beta": betas or None}
+    return n.tracer.emit(n.node.op_type, *n.inputs, outputs=len(n.outputs), **attributes)
 
 
 @lowering("RNN", "GRU", "LSTM", when=is_double)
@@ -54,7 +68,7 @@ def _run(
         return kept, [states[0] * s["mask"]]
 
     last, (all_states,) = in_steps(d, masked, initial, {**sequences, "mask": d.mask}, reverse=False)
-    return [all_states, *last]
+    return [all_states, *map(d.last, last)]
 
 
 def _of_x(d: Direction, bias: Array | None) -> Array:

@@ -81,7 +81,7 @@ def _arriving(n: Site, direction: Direction, cotangents: Sequence[Array | None])
         y = direction.states(y)
         # Behind a sequence's end the output is a constant.
         y = y if direction.mask is None else y * direction.mask
-    last = [direction.zeros() if g is None else direction.state(g) for g in (h, c)]
+    last = [direction.zeros() if g is None else direction.last(direction.state(g)) for g in (h, c)]
     return Arriving(y, *last)
 
 

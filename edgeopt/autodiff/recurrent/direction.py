@@ -17,9 +17,11 @@ from edgeopt.tracing import Array, op
 from edgeopt.tracing.shapes import is_static
 from edgeopt.tracing.site import Site
 
-__all__ = ["Direction", "directions_of", "recurrent_problem"]
+__all__ = ["Direction", "activation_names", "activation_parameters", "directions_of", "recurrent_problem"]
 
 _DEFAULTS = {"GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh"), "RNN": ("Tanh",)}
+# The first two activations of a direction are those of its gates.
+_GATES_FIRST = 2
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,12 @@ class Direction:
             return None
         return xp.astype(self._times() < self._lengths(), self.x.dtype)
 
+    def last(self, states: Array) -> Array:
+        """States after the last step as ONNX Runtime gives them: zero for a sequence without any."""
+        if not self.n.has(4):
+            return states
+        return states * xp.astype(op.Reshape(self.n.input(4), [-1, 1]) > np.int32(0), self.x.dtype)
+
     def _times(self) -> Array:
         constant = self.n.tracer.constant
         length = self.x.shape[0]
@@ -134,7 +142,7 @@ class Direction:
         return op.Reshape(op.Range(constant(np.int32(0)), count, constant(np.int32(1))), [-1, 1, 1])
 
     def _lengths(self) -> Array:
-        return op.Reshape(xp.astype(self.n.input(4), np.int32), [1, -1, 1])
+        return op.Reshape(self.n.input(4), [1, -1, 1])
 
     def before(self, states: Array, position: int) -> Array:
         """The states that the steps began with, from those that they ended with and the initial one, an input."""
@@ -160,25 +168,34 @@ def directions_of(n: Site) -> list[Direction]:
     """The directions of an LSTM, GRU or RNN."""
     which = n.attr("direction", "forward")
     count = 2 if which == "bidirectional" else 1
-    names = list(n.attr("activations") or _DEFAULTS[n.node.op_type] * count)
-    alphas, betas = list(n.attr("activation_alpha") or []), list(n.attr("activation_beta") or [])
-    clip = n.attr("clip")
+    kinds = [ACTIVATIONS[name.lower()] for name in activation_names(n)]
+    alphas, betas = (iter(numbers) for numbers in activation_parameters(n))
+    each = len(kinds) // count
     bound = []
-    for name in names:
-        kind = ACTIVATIONS[name.lower()]
-        # Parameters are given in order to those activations that have one.
-        alpha, beta = _next(kind.alpha, alphas), _next(kind.beta, betas)
-        bound.append(BoundActivation(kind, alpha, beta, float(clip) if clip else None))
-    each = len(bound) // count
+    for position, kind in enumerate(kinds):
+        alpha = 0.0 if kind.alpha is None else next(alphas)
+        beta = 0.0 if kind.beta is None else next(betas)
+        # The gates' arguments are clipped, the cell that an LSTM shows is not.
+        clip = float(n.attr("clip", 0.0)) if position % each < _GATES_FIRST else 0.0
+        bound.append(BoundActivation(kind, alpha, beta, clip or None))
     return [
         Direction(n, i, which == "reverse" or i == 1, tuple(bound[i * each : (i + 1) * each])) for i in range(count)
     ]
 
 
-def _next(default: float | None, given: list[float]) -> float:
-    if default is None:
-        return 0.0
-    return float(given.pop(0)) if given else default
+def activation_names(n: Site) -> list[str]:
+    """The activations of all directions."""
+    count = 2 if n.attr("direction", "forward") == "bidirectional" else 1
+    return list(n.attr("activations") or _DEFAULTS[n.node.op_type] * count)
+
+
+def activation_parameters(n: Site) -> tuple[list[float], list[float]]:
+    """Alphas and betas, in order for those activations that have one; the standard's where the node leaves them out."""
+    kinds = [ACTIVATIONS[name.lower()] for name in activation_names(n)]
+    defaults = [kind.alpha for kind in kinds if kind.alpha is not None], [k.beta for k in kinds if k.beta is not None]
+    given = [float(a) for a in n.attr("activation_alpha") or ()], [float(b) for b in n.attr("activation_beta") or ()]
+    alphas, betas = ([*own, *others[len(own) :]] for own, others in zip(given, defaults, strict=True))
+    return alphas, betas
 
 
 def recurrent_problem(n: Site) -> str | None:
