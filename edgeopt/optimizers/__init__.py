@@ -29,6 +29,7 @@ from edgeopt.optimizers.diffgrad import DiffGrad
 from edgeopt.optimizers.factored import CAME, Adafactor
 from edgeopt.optimizers.fromage import Fromage
 from edgeopt.optimizers.grams import Grams
+from edgeopt.optimizers.groups import Group, OptimizerLike, ParameterGroups, as_groups
 from edgeopt.optimizers.hn_adam import HNAdam
 from edgeopt.optimizers.ingredients import (
     Curvature,
@@ -101,6 +102,7 @@ __all__ = [
     "Fromage",
     "GaussNewtonBartlett",
     "Grams",
+    "Group",
     "HNAdam",
     "HutchinsonDiagonal",
     "Ingredient",
@@ -113,7 +115,9 @@ __all__ = [
     "Normal",
     "NovoGrad",
     "Optimizer",
+    "OptimizerLike",
     "PAdam",
+    "ParameterGroups",
     "QHAdam",
     "RAdam",
     "RMSprop",
@@ -129,6 +133,7 @@ __all__ = [
     "Updated",
     "UpdatedAll",
     "Yogi",
+    "as_groups",
     "initial_state",
     "static",
     "zeros",

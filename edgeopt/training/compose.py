@@ -11,11 +11,11 @@ from edgeopt.bundle import Bundle
 from edgeopt.errors import SignatureError
 from edgeopt.losses import ArraySpec, Loss
 from edgeopt.metrics import Metric
-from edgeopt.optimizers import Optimizer
+from edgeopt.optimizers import OptimizerLike, as_groups
 from edgeopt.tracing import IR_VERSION, OPSET, to_numpy_dtype
 from edgeopt.tracing.shapes import from_ir
 from edgeopt.training.forward import ForwardGraph, ForwardModel
-from edgeopt.training.groups import only_group
+from edgeopt.training.groups import resolve
 from edgeopt.training.plan import Plan, select_trainable
 from edgeopt.training.signatures import OPTIONAL, SIGNATURES
 from edgeopt.training.state import initial_state
@@ -32,26 +32,28 @@ def compose(
     model: ForwardModel,
     *,
     loss: Loss,
-    optimizer: Optimizer,
+    optimizer: OptimizerLike,
     transforms: Sequence[Transform] = (),
     metrics: Sequence[Metric] = (),
     trainable: str | Iterable[str] | None = None,
     output: str | None = None,
     seed: int = 0,
     hessian_vector: bool = False,
+    recompute: str | Iterable[str] = (),
 ) -> Bundle:
     """Build the graphs and the state of a training bundle.
 
     Args:
         model: The forward computation in both modes.
         loss: What is minimised; reads one output of the model and the targets it asks for.
-        optimizer: The update rule with its schedule.
+        optimizer: The update rule with its schedule; or groups of parameters with theirs, see `ParameterGroups`.
         transforms: What happens to gradients before the update, in order.
         metrics: What is reported beside the loss.
         trainable: Patterns of parameter names; None for all that are not frozen.
         output: The model output that loss and metrics read; the first by default.
         seed: Start of the random numbers that dropout draws on the device.
         hessian_vector: Whether to add the graph of Hessian-vector products.
+        recompute: "auto" or patterns of node names: activations that are computed again in the backward pass.
 
     Raises:
         ParameterPatternError: A pattern matches nothing.
@@ -68,11 +70,11 @@ def compose(
     trained = {name: model.parameters[name] for name in select_trainable(model, trainable)}
     plan = Plan(
         loss=loss,
-        optimizer=optimizer,
-        groups=(only_group(optimizer, trained),),
+        groups=resolve(as_groups(optimizer), trained),
         transforms=tuple(transforms),
         metrics=tuple(metrics),
         output=chosen,
+        recompute=recompute if isinstance(recompute, str) else tuple(recompute),
     )
     inputs = [
         InputSpec(name, "model", spec.dtype, spec.shape)

@@ -89,7 +89,7 @@ class _GaussNewtonBartlett(_Estimator):
         loss, builder = passes.plan.loss, passes.builder
         if not isinstance(loss, CrossEntropy) or loss.weight is not None:
             raise SignatureError(
-                f"{type(passes.plan.optimizer).__name__} draws labels from the model's softmax, so it needs the loss "
+                "The optimizer's estimate of curvature draws labels from the model's softmax, so it needs the loss "
                 f"CrossEntropy without class weights, not {loss!r}."
             )
         logits, target = builder.predictions[passes.plan.output], builder.batch(passes.targets[0])

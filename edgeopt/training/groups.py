@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import difflib
+import fnmatch
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from edgeopt.optimizers import Curvature, Ingredient, Optimizer
+from edgeopt.errors import ParameterPatternError, SignatureError
+from edgeopt.optimizers import Curvature, Group, Ingredient, Optimizer, ParameterGroups
 from edgeopt_runtime.manifest import Hyperparameter
 
-__all__ = ["UpdateGroup"]
+__all__ = ["UpdateGroup", "no_match", "resolve"]
 
 NumpyArray = np.ndarray[Any, Any]
 
@@ -59,23 +62,74 @@ class UpdateGroup:
                     yield parameter, name, ingredient
 
 
-def only_group(rule: Optimizer, parameters: Mapping[str, NumpyArray]) -> UpdateGroup:
-    """All parameters under one rule."""
-    own = {name: f"optimizer.{name}" for name in rule.hyperparameters()}
-    of_schedule = {name: f"schedule.{name}" for name in rule.schedule.hyperparameters()}
-    values = {
-        **_described(of_schedule, rule.schedule.hyperparameters(), rule.schedule),
-        **_described(own, rule.hyperparameters(), rule),
+def resolve(optimizer: ParameterGroups, parameters: Mapping[str, NumpyArray]) -> tuple[UpdateGroup, ...]:
+    """Give each parameter to its group, and leave out those that are frozen and groups without parameters.
+
+    The group of the parameters that nothing else matches comes first.
+
+    Raises:
+        ParameterPatternError: A group gets no parameter, or all of them are frozen.
+        SignatureError: Numbers of two groups would have one name.
+    """
+    members: dict[int | None, list[str]] = {place: [] for place in (None, *range(len(optimizer.groups)))}
+    for name, parameter in parameters.items():
+        matching = (place for place, group in enumerate(optimizer.groups) if group.matches(name, parameter.ndim))
+        members[next(matching, None)].append(name)
+    for place, group in enumerate(optimizer.groups):
+        _check(group, optimizer.name(place), members[place], parameters)
+    resolved = tuple(
+        _update_group(optimizer, place, {name: parameters[name] for name in names})
+        for place, names in members.items()
+        if names and not (place is not None and optimizer.groups[place].frozen)
+    )
+    if not resolved:
+        raise ParameterPatternError("No parameter is trainable: all of them are in frozen groups.")
+    numbers: dict[str, Hyperparameter] = {}
+    for group in resolved:
+        for full, number in group.values.items():
+            if numbers.setdefault(full, number) != number:
+                raise SignatureError(f"Two hyperparameters would be called {full!r}; give the group another name.")
+    return resolved
+
+
+def _check(group: Group, name: str, members: Sequence[str], parameters: Mapping[str, NumpyArray]) -> None:
+    for pattern in group.patterns:
+        if not any(fnmatch.fnmatchcase(parameter, pattern) for parameter in parameters):
+            raise ParameterPatternError(no_match(pattern, list(parameters)))
+    if not members:
+        raise ParameterPatternError(
+            f"The parameter group {name} ({group.parameters!r}, ndim={group.ndim}) is empty: no trained parameter "
+            "matches, or earlier groups match all that do."
+        )
+
+
+def _update_group(optimizer: ParameterGroups, place: int | None, parameters: Mapping[str, NumpyArray]) -> UpdateGroup:
+    default = optimizer.default
+    group = Group() if place is None else optimizer.groups[place]
+    name = "" if place is None else optimizer.name(place)
+    rule, prefix = group.rule(default), f"{name}." if name else ""
+    # A group without a rule of its own shares the numbers of the default one, all but those that differ.
+    common = default.hyperparameters() if group.optimizer is None else {}
+    numbers, of_schedule = rule.hyperparameters(), rule.schedule.hyperparameters()
+    own = {
+        key: f"optimizer.{key}" if common.get(key) == value else f"optimizer.{prefix}{key}"
+        for key, value in numbers.items()
     }
+    schedule = {key: f"schedule.{key}" if group.optimizer is None else f"schedule.{prefix}{key}" for key in of_schedule}
+    values = {**_described(schedule, of_schedule, rule.schedule), **_described(own, numbers, rule)}
+    multiplier = f"optimizer.{name}.lr_multiplier" if name else None
+    if multiplier is not None:
+        text = f"factor of the learning rate in the group {name}"
+        values[multiplier] = Hyperparameter(multiplier, "float64", float(group.lr_multiplier), text)
     return UpdateGroup(
-        name="",
+        name=name,
         rule=rule,
-        slots={name: rule.init(parameter) for name, parameter in parameters.items()},
+        slots={key: rule.init(parameter) for key, parameter in parameters.items()},
         shared=rule.init_shared(parameters),
-        ingredients={name: rule.ingredients(parameter) for name, parameter in parameters.items()},
+        ingredients={key: rule.ingredients(parameter) for key, parameter in parameters.items()},
         hyperparameters=own,
-        schedule=of_schedule,
-        multiplier=None,
+        schedule=schedule,
+        multiplier=multiplier,
         values=values,
     )
 
@@ -86,3 +140,10 @@ def _described(names: Mapping[str, str], values: Mapping[str, float], owner: obj
         full: Hyperparameter(full, "float64", values[name], f"{name} of {type(owner).__name__}")
         for name, full in names.items()
     }
+
+
+def no_match(pattern: str, names: Sequence[str]) -> str:
+    """What to say where a pattern matches no parameter."""
+    stem = pattern.replace("*", "").strip(".")
+    near = difflib.get_close_matches(stem, names, n=3, cutoff=0.4) or list(names[:5])
+    return f"The pattern {pattern!r} matches none of the {len(names)} parameters. Close names: {', '.join(near)}."

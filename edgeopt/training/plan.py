@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from edgeopt.errors import ParameterPatternError, SignatureError
 from edgeopt.losses import Loss
 from edgeopt.metrics import Metric
-from edgeopt.optimizers import Optimizer
-from edgeopt.schedules import SCHEDULES
+from edgeopt.schedules import SCHEDULES, Schedule
 from edgeopt.training.forward import ForwardModel
-from edgeopt.training.groups import UpdateGroup
+from edgeopt.training.groups import UpdateGroup, no_match
 from edgeopt.transforms import Transform
 from edgeopt_runtime.manifest import Hyperparameter
 
@@ -26,19 +24,19 @@ class Plan:
 
     Attributes:
         loss: What is minimised.
-        optimizer: The update rule, which carries the learning-rate schedule.
         groups: The trainable parameters under their rules.
         transforms: What happens to the gradients before the update, in order.
         metrics: What is reported beside the loss.
         output: Name of the model output that loss and metrics read.
+        recompute: Which activations are computed again in the backward pass: "auto", or patterns of node names.
     """
 
     loss: Loss
-    optimizer: Optimizer
     groups: tuple[UpdateGroup, ...]
     transforms: tuple[Transform, ...]
     metrics: tuple[Metric, ...]
     output: str
+    recompute: str | tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         names = [metric.name for metric in self.metrics]
@@ -67,14 +65,16 @@ class Plan:
 
     def provenance(self) -> dict[str, str]:
         """The choices in words, for the manifest."""
-        schedule = self.optimizer.schedule
-        name = next((key for key, value in SCHEDULES.items() if value is type(schedule)), type(schedule).__name__)
         return {
             "loss": type(self.loss).__name__,
-            "optimizer": type(self.optimizer).__name__,
-            "schedule": name,
+            "optimizer": ", ".join(type(group.rule).__name__ for group in self.groups),
+            "schedule": ", ".join(_schedule_name(group.rule.schedule) for group in self.groups),
             "transforms": ", ".join(type(transform).__name__ for transform in self.transforms),
         }
+
+
+def _schedule_name(schedule: Schedule) -> str:
+    return next((key for key, value in SCHEDULES.items() if value is type(schedule)), type(schedule).__name__)
 
 
 def _snake_case(name: str) -> str:
@@ -99,14 +99,8 @@ def select_trainable(model: ForwardModel, patterns: str | Iterable[str] | None) 
         wanted = [patterns] if isinstance(patterns, str) else list(patterns)
         for pattern in wanted:
             if not fnmatch.filter(names, pattern):
-                raise ParameterPatternError(_no_match(pattern, names))
+                raise ParameterPatternError(no_match(pattern, names))
         selected = [name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in wanted)]
     if not selected:
         raise ParameterPatternError("No parameter is trainable: the model has none, or all of them are frozen.")
     return tuple(selected)
-
-
-def _no_match(pattern: str, names: Sequence[str]) -> str:
-    stem = pattern.replace("*", "").strip(".")
-    near = difflib.get_close_matches(stem, names, n=3, cutoff=0.4) or list(names[:5])
-    return f"The pattern {pattern!r} matches none of the {len(names)} parameters. Close names: {', '.join(near)}."

@@ -26,7 +26,8 @@ def add_update(
 ) -> None:
     """Add the update of every trainable parameter, its optimizer state and the step counter.
 
-    Reports the learning rate as `lr`, and what the transforms report.
+    Reports the learning rate as `lr`, that of a group with another schedule as `lr_NAME`, and what the transforms
+    report.
 
     Args:
         builder: The graph.
@@ -40,10 +41,16 @@ def add_update(
     transformed = dict(gradients)
     for position in range(len(plan.transforms)):
         transformed = _apply_transform(builder, plan, position, parameters, transformed, step)
+    reported: dict[tuple[str, ...], str] = {}
     for group in plan.groups:
-        _update_group(builder, group, transformed, curvature, hyper_inputs(builder, group, completed), step)
+        hyper = hyper_inputs(builder, group, completed)
+        _update_group(builder, group, transformed, curvature, hyper, step)
+        numbers = tuple(group.schedule.values())
+        # Groups with one schedule have one rate, and factors of it.
+        if numbers not in reported:
+            reported[numbers] = f"lr_{group.name}" if reported else "lr"
+            builder.metric(reported[numbers], _rate(builder, group, completed))
     builder.set_state(STEP, step)
-    builder.metric("lr", hyper_inputs(builder, plan.groups[0], completed)["lr"])
 
 
 def _apply_transform(
@@ -79,11 +86,17 @@ def _apply_transform(
     return {name: results[f"next.{name}"] for name in names}
 
 
+def _rate(builder: GraphBuilder, group: UpdateGroup, completed: Array) -> Array:
+    """What the schedule says."""
+    numbers = {name: builder.hyper(full) for name, full in group.schedule.items()}
+    with builder.tracer.scope("schedule"):
+        rate: Array = group.rule.schedule(xp, numbers, completed)
+    return rate
+
+
 def hyper_inputs(builder: GraphBuilder, group: UpdateGroup, completed: Array) -> dict[str, Array]:
     """What a rule gets as `hyper`: its own numbers, and the learning rate after so many completed updates."""
-    of_schedule = {name: builder.hyper(full) for name, full in group.schedule.items()}
-    with builder.tracer.scope("schedule"):
-        lr = group.rule.schedule(xp, of_schedule, completed)
+    lr = _rate(builder, group, completed)
     if group.multiplier is not None:
         lr = lr * builder.hyper(group.multiplier)
     return {"lr": lr, **{name: builder.hyper(full) for name, full in group.hyperparameters.items()}}

@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import onnx
+import onnx_ir as ir
+
 from edgeopt.bundle import Bundle
-from edgeopt.errors import UnsupportedModelError
+from edgeopt.errors import SignatureError, UnsupportedModelError
 from edgeopt.losses import Loss
 from edgeopt.metrics import Metric
-from edgeopt.optimizers import Optimizer
+from edgeopt.optimizers import OptimizerLike
 from edgeopt.training import ForwardModel, compose
 from edgeopt.transforms import Transform
+from edgeopt_exporters.onnx_file import from_onnx
+from edgeopt_exporters.onnx_file.modes import BatchNormMode
 
 __all__ = ["export"]
 
 
 def export(
     model: Any,
-    example_inputs: Any,
+    example_inputs: Any = None,
     *,
     loss: Loss,
-    optimizer: Optimizer,
+    optimizer: OptimizerLike,
     transforms: Sequence[Transform] = (),
     trainable: str | Iterable[str] | None = None,
     metrics: Sequence[Metric] = (),
     dynamic_batch: bool = True,
     dynamic_shapes: Mapping[str, Mapping[int, str]] | None = None,
     output: str | None = None,
+    batch_norm: BatchNormMode = "file",
+    fixed_inputs: Mapping[str, Any] | None = None,
     seed: int = 0,
     hessian_vector: bool = False,
+    recompute: str | Iterable[str] = (),
 ) -> Bundle:
     """Export the whole training step of a model.
 
@@ -38,21 +47,32 @@ def export(
     `predict`) and the state they work on; `bundle.save("name.edgeopt")` writes it.
 
     Args:
-        model: A `torch.nn.Module`. In evaluation mode as a whole it is exported for training with `train()`; in
-            training mode its parts keep the modes they are in, so a BatchNorm put into `eval()` stays frozen.
-        example_inputs: A tensor, a tuple of tensors in the order of `forward`, or a mapping by its parameter names.
+        model: A `torch.nn.Module`, or an ONNX file (its path, an `onnx.ModelProto` or an `onnx_ir.Model`). A module in
+            evaluation mode as a whole is exported for training with `train()`; in training mode its parts keep the
+            modes they are in, so a BatchNorm put into `eval()` stays frozen.
+        example_inputs: A tensor, a tuple of tensors in the order of `forward`, or a mapping by its parameter names. An
+            ONNX file needs them only for fixed sizes (`dynamic_batch=False`) where its own dimensions are symbolic.
         loss: What is minimised, `edgeopt.losses.CrossEntropy()`; it adds its targets to the inputs of a batch.
-        optimizer: The update rule, `edgeopt.optimizers.AdamW(lr=…)`; `lr` is a number or a schedule.
+        optimizer: The update rule, `edgeopt.optimizers.AdamW(lr=…)`; `lr` is a number or a schedule. For other settings
+            or another rule for some parameters: `[Group("*.bias", weight_decay=0.0), AdamW(lr=…)]`.
         transforms: What happens to gradients before the update, in order: `[ClipByGlobalNorm(1.0)]`.
         trainable: Shell-style patterns of parameter names, one or several (`"classifier.*"`). None trains every
             parameter with `requires_grad`. The rest stays as it is, and is in the bundle all the same.
         metrics: What is reported beside the loss, `[edgeopt.metrics.Accuracy()]`.
-        dynamic_batch: Whether axis 0 of every input is the symbolic dimension "batch".
+        dynamic_batch: Whether axis 0 of every input is the symbolic dimension "batch". An ONNX file's own symbolic
+            dimensions stay; one that has none gets this one where its operators allow it.
         dynamic_shapes: More symbolic dimensions, by input and axis: `{"tokens": {1: "sequence"}}`.
-        output: The model output that loss and metrics read, by name; the first by default.
+        output: The model output that loss and metrics read, by name; the first by default. In an ONNX file, any tensor
+            will do: the logits in front of a Softmax.
+        batch_norm: For ONNX files. `"file"`: BatchNormalization trains in the mode that the file says, which is frozen
+            statistics unless it was written for training. `"frozen"` and `"train"` say it for all of them.
+        fixed_inputs: For ONNX files. Values of inputs that never change (`{"sr": 16000}`), and that decide branches.
         seed: Start of the random numbers that dropout draws on the device.
         hessian_vector: Whether to add a sixth graph, `hessian_vector`, which
             `TrainingSession.minimize(method="newton_cg")` needs.
+        recompute: Less memory for more time: `"auto"` keeps a few activations of the forward pass and computes the
+            others again in the backward pass, with the same results to the last bit. Patterns of module names
+            (`"encoder.layer.*"`) say whose activations are dropped: of each module that matches, what it reads is kept.
 
     Raises:
         UnsupportedModelError: The model is of an unknown kind, or its framework cannot export it.
@@ -61,7 +81,17 @@ def export(
         UnsupportedOperatorError: Operators between the loss and a trainable parameter have no gradient rule; all of
             them are listed.
     """
-    forward = _forward_model(model, example_inputs, dynamic_batch, dynamic_shapes)
+    shapes: dict[str, Any] = {"dynamic_batch": dynamic_batch, "dynamic_shapes": dynamic_shapes}
+    # Whoever holds a torch module has imported torch; asking for it here would cost everyone else its import.
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(model, torch.nn.Module):
+        forward = _from_torch(model, example_inputs, shapes, {"batch_norm": batch_norm, "fixed_inputs": fixed_inputs})
+    elif _is_onnx(model):
+        forward = from_onnx(
+            model, example_inputs, **shapes, batch_norm=batch_norm, fixed_inputs=fixed_inputs, output=output
+        )
+    else:
+        raise UnsupportedModelError(f"Cannot export a {type(model).__name__}; give a torch.nn.Module or an ONNX file.")
     return compose(
         forward,
         loss=loss,
@@ -72,19 +102,24 @@ def export(
         output=output,
         seed=seed,
         hessian_vector=hessian_vector,
+        recompute=recompute,
     )
 
 
-def _forward_model(
-    model: Any,
-    example_inputs: Any,
-    dynamic_batch: bool,
-    dynamic_shapes: Mapping[str, Mapping[int, str]] | None,
+def _from_torch(
+    module: Any, example_inputs: Any, shapes: Mapping[str, Any], of_files: Mapping[str, Any]
 ) -> ForwardModel:
-    # Whoever holds a torch module has imported torch; asking for it here would cost everyone else its import.
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(model, torch.nn.Module):
-        from edgeopt_exporters.pytorch import from_torch
+    from edgeopt_exporters.pytorch import from_torch
 
-        return from_torch(model, example_inputs, dynamic_batch=dynamic_batch, dynamic_shapes=dynamic_shapes)
-    raise UnsupportedModelError(f"Cannot export a {type(model).__name__}; give a torch.nn.Module.")
+    if example_inputs is None:
+        raise SignatureError("A torch.nn.Module needs example_inputs.")
+    given = [name for name, value in of_files.items() if value not in (None, "file")]
+    if given:
+        raise SignatureError(
+            f"{' and '.join(given)} are for ONNX files; a module's parts say themselves how they train."
+        )
+    return from_torch(module, example_inputs, **shapes)
+
+
+def _is_onnx(model: Any) -> bool:
+    return isinstance(model, (str, os.PathLike, onnx.ModelProto, ir.Model))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,14 +32,14 @@ class Recorder(Rule):
     """Descends, and keeps the last value of everything it asked for in slots of the same names."""
 
     lr: float = 0.1
-    wants: dict[str, Ingredient] = field(default_factory=dict)
+    wants: Mapping[str, Ingredient] = field(default_factory=dict)
 
     def init(self, param):
         sizes = {name: getattr(kind, "shape", None) for name, kind in self.wants.items()}
         return {f"last_{name}": np.zeros(param.shape if s is None else s, param.dtype) for name, s in sizes.items()}
 
     def ingredients(self, param):
-        return self.wants
+        return dict(self.wants)
 
     def update(self, xp, param, grad, state, hyper, step):
         return param - xp.astype(hyper["lr"], param.dtype) * grad, {f"last_{n}": state[n] for n in self.wants}
@@ -76,6 +77,12 @@ class Averaged(Rule):
     def view(self, xp, param, state, hyper, step):
         count = xp.astype(xp.maximum(step, xp.ones_like(step)), param.dtype)
         return xp.where(step > 0, state["total"] / count, param)
+
+
+def predicted(session, x):
+    output = session.predict(x)
+    assert isinstance(output, np.ndarray)
+    return output
 
 
 def scaled(x):
@@ -116,14 +123,14 @@ def test_evaluation_and_prediction_see_the_view(forward_model, tmp_path, wrap):
     rule = wrap(Averaged(0.1))
     session = compose(forward_model(scaled, WEIGHTS, ("batch", 4)), loss=MSE(), optimizer=rule).session()
     batch = batches(1)[0]
-    np.testing.assert_allclose(session.predict(batch["x"]), scaled({**WEIGHTS, **batch}), rtol=1e-6)
+    np.testing.assert_allclose(predicted(session, batch["x"]), scaled({**WEIGHTS, **batch}), rtol=1e-6)
     seen = []
     for each in batches(4):
         session.step(each)
         seen.append(session.parameters())
     mean = {name: np.mean([step[name] for step in seen], axis=0) for name in WEIGHTS}
     expected = scaled({**mean, **batch})
-    np.testing.assert_allclose(session.predict(batch["x"]), expected, rtol=1e-5)
+    np.testing.assert_allclose(predicted(session, batch["x"]), expected, rtol=1e-5)
     loss = session.evaluate(batch)["loss"]
     np.testing.assert_allclose(loss, np.mean((expected - batch["target"]) ** 2), rtol=1e-5)
     session.export_inference(tmp_path / "model.onnx")
@@ -165,7 +172,7 @@ def test_hutchinsons_diagonal_is_exact_where_the_hessian_is_diagonal(forward_mod
     weights = {"w": WEIGHTS["w"], "other": np.ones(2, np.float32)}
     model = forward_model(lambda x: x["x"] * x["w"] * x["w"], weights, ("batch", 4))
     bundle = compose(model, loss=MSE(), optimizer=Recorder(wants={"hessian": HutchinsonDiagonal(every=2)}))
-    assert any(node.op_type == "If" for node in onnx.load_from_string(bundle.graphs["step.onnx"]).graph.node)
+    assert any(node.op_type == "If" for node in onnx.load_from_string(bundle.contents().graphs["step.onnx"]).graph.node)
     session = bundle.session()
     for number, batch in enumerate(batches(3)):
         w = session.parameters()["w"]
@@ -240,7 +247,7 @@ def test_gauss_newton_bartlett_needs_a_plain_softmax(forward_model, loss):
 def test_fixed_numbers_are_on_the_fused_node(forward_model):
     model = forward_model(scaled, WEIGHTS, ("batch", 4))
     bundle = compose(model, loss=MSE(), optimizer=Lookahead(SGD(0.1, momentum=0.9, nesterov=True), every=7))
-    nodes = onnx.load_from_string(bundle.graphs["step.onnx"]).graph.node
+    nodes = onnx.load_from_string(bundle.contents().graphs["step.onnx"]).graph.node
     (node,) = [node for node in nodes if node.op_type == "Lookahead"]
     flags = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
     assert flags["every"] == 7
