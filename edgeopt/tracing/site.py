@@ -13,7 +13,10 @@ from edgeopt.tracing.shapes import Shape, to_ir
 from edgeopt.tracing.subgraphs import operands
 from edgeopt.tracing.tracer import Tracer
 
-__all__ = ["Site", "qualified_name"]
+__all__ = ["PROBLEM", "Site", "qualified_name"]
+
+# Under this name a node carries the reason for which it could not be said with other operators.
+PROBLEM = "edgeopt.problem"
 
 
 def qualified_name(node: ir.Node) -> str:
