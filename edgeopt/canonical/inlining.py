@@ -53,7 +53,7 @@ def _stamp_versions(part: ir.Graph | ir.Function) -> int:
     for node in ir.traversal.RecursiveGraphIterator(part):
         if node.domain == "ai.onnx":
             node.domain = ""
-        if not node.domain:
+        if not node.domain and node.version is None:
             node.version = version
         # Left-out outputs at the end mean the same as fewer outputs.
         while len(node.outputs) > 1 and not node.outputs[-1].name:

@@ -1,0 +1,151 @@
+"""The weights of a file, wherever it keeps them, made inputs of the graph: parameters and running statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from edgeopt_exporters.onnx_file.roles import Role, Use, role_of, uses_of
+
+__all__ = ["Weights", "lift_weights"]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What was taken out of the file, by name."""
+
+    parameters: dict[str, NDArray[Any]] = field(default_factory=dict)
+    statistics: dict[str, NDArray[Any]] = field(default_factory=dict)
+    frozen: set[str] = field(default_factory=set)
+
+
+def lift_weights(graph: ir.Graph) -> Weights:
+    """Make the weights of a graph, and of the bodies in it, inputs of the graph, in place.
+
+    They may be initializers, Constant nodes, or ConstantOfShape nodes (weights left out of a file). Names are the
+    file's own. A tensor that is used several times stays one parameter, as an embedding that is the output layer too,
+    with two exceptions: running statistics belong to one BatchNormalization each; and a vector whose elements are all
+    equal is taken for several that started alike, since exporters merge equal initializers.
+    """
+    weights = Weights()
+    taken = _names(graph)
+    for value, array in list(_constants(graph)):
+        role = role_of(value, array)
+        if role is Role.SETTING:
+            continue
+        name = value.name or ""
+        statistics = [use for use in uses_of(value) if _is_statistic(use)]
+        own = len(statistics) == 1 and role is Role.STATISTIC
+        for node, position in [] if own else statistics:
+            separate = _free(f"{node.name}.running_{'mean' if position == 3 else 'var'}", taken)
+            node.replace_input_with(position, _input(graph, separate, array))
+            weights.statistics[separate] = array
+        if role is Role.STATISTIC:
+            if own:
+                _replace(graph, value, _input(graph, name, array))
+                weights.statistics[name] = array
+            continue
+        if _started_alike(array):
+            for node, position in _readers(value)[1:]:
+                separate = _free(f"{name}.{node.outputs[0].name if node.op_type == 'Identity' else node.name}", taken)
+                node.replace_input_with(position, _input(graph, separate, array))
+                _add(weights, separate, array, role)
+        _replace(graph, value, _input(graph, name, array))
+        _add(weights, name, array, role)
+    return weights
+
+
+def _add(weights: Weights, name: str, array: NDArray[Any], role: Role) -> None:
+    weights.parameters[name] = array
+    if role is Role.FROZEN:
+        weights.frozen.add(name)
+
+
+def _readers(value: ir.Value) -> list[Use]:
+    """The nodes that read a tensor, without another name of it that nobody reads."""
+    return [
+        (node, position)
+        for node, position in value.uses()
+        if node.op_type != "Identity" or node.outputs[0].uses() or node.outputs[0].is_graph_output()
+    ]
+
+
+def _is_statistic(use: Use) -> bool:
+    node, position = use
+    return node.op_type == "BatchNormalization" and position in (3, 4)
+
+
+def _started_alike(array: NDArray[Any]) -> bool:
+    return array.ndim == 1 and array.size > 1 and bool((array == array.flat[0]).all())
+
+
+def _constants(graph: ir.Graph) -> Iterator[tuple[ir.Value, NDArray[Any]]]:
+    """Every floating-point constant of a graph and of the bodies in it."""
+    yield from _initializers(graph)
+    for node in ir.traversal.RecursiveGraphIterator(graph):
+        if node.op_type in ("Constant", "ConstantOfShape") and not node.domain:
+            array = _evaluate(node)
+            if array is not None and _is_float(array.dtype):
+                yield node.outputs[0], array
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH:
+                yield from _initializers(attribute.as_graph())
+
+
+def _initializers(graph: ir.Graph) -> Iterator[tuple[ir.Value, NDArray[Any]]]:
+    for value in graph.initializers.values():
+        if value.const_value is not None and value.const_value.dtype.is_floating_point():
+            yield value, np.array(value.const_value.numpy())
+
+
+def _evaluate(node: ir.Node) -> NDArray[Any] | None:
+    if node.op_type == "Constant":
+        tensor = ir.convenience.get_const_tensor(node.outputs[0])
+        return None if tensor is None else np.array(tensor.numpy())
+    shape = None if node.inputs[0] is None else ir.convenience.get_const_tensor(node.inputs[0])
+    if shape is None:
+        return None
+    fill = node.attributes.get_tensor("value")
+    return np.full(tuple(shape.numpy()), np.float32(0) if fill is None else fill.numpy().reshape(()))
+
+
+def _is_float(dtype: np.dtype[Any]) -> bool:
+    return ir.DataType.from_numpy(dtype).is_floating_point()
+
+
+def _names(graph: ir.Graph) -> set[str]:
+    nodes = list(ir.traversal.RecursiveGraphIterator(graph))
+    values = [*graph.inputs, *graph.initializers.values(), *(value for node in nodes for value in node.outputs)]
+    return {value.name or "" for value in values}
+
+
+def _free(name: str, taken: set[str]) -> str:
+    candidate, number = name, 1
+    while candidate in taken:
+        number += 1
+        candidate = f"{name}_{number}"
+    taken.add(candidate)
+    return candidate
+
+
+def _input(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
+    dtype = ir.DataType.from_numpy(array.dtype)
+    value = ir.Value(name=name, type=ir.TensorType(dtype), shape=ir.Shape(array.shape))
+    graph.inputs.append(value)
+    return value
+
+
+def _replace(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
+    """Let an input stand for a constant; what held the constant goes away."""
+    old.replace_all_uses_with(new, replace_graph_outputs=True)
+    node = old.producer()
+    if node is not None and node.graph is not None:
+        node.graph.remove(node, safe=True)
+    elif old.graph is not None and old.name in old.graph.initializers:
+        del old.graph.initializers[old.name]
+    old.name = None
