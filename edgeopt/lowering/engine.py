@@ -70,7 +70,8 @@ def lower(target: Tracer | ir.Graph, *, seed: Array | None = None, draws: Array 
             raise TracingError(f"Random numbers are drawn ({names}), but there is no seed and counter to draw them by.")
         streams = RandomStreams(tracer, seed, draws, len(random_nodes))
         for ordinal, node in enumerate(random_nodes):
-            replace_node(tracer, node, RANDOM[node.op_type](Site(tracer, node), streams, ordinal))
+            with tracer.scope(node.name or node.op_type):
+                replace_node(tracer, node, RANDOM[node.op_type](Site(tracer, node), streams, ordinal))
     _lower_nodes(tracer)
     # What replaces a node was appended at the end.
     graph.sort()

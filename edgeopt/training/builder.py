@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from edgeopt.errors import SignatureError
 from edgeopt.lowering import lower, uses_random_numbers
+from edgeopt.recomputation import recompute
 from edgeopt.tracing import Array, Tracer, new_graph, new_model, op
 from edgeopt.training.branches import move_into_branch
 from edgeopt.training.forward import ForwardGraph
@@ -45,6 +46,7 @@ class GraphBuilder:
         self._vectors: dict[str, str] = {}
         self._outputs: list[GraphOutput] = []
         self._branches: list[tuple[Callable[[], Array], list[ir.Node]]] = []
+        self._recomputed: tuple[ir.Value, str | Sequence[str]] | None = None
         self.predictions: dict[str, Array] = {}
         self.updated_buffers: dict[str, Array] = {}
         if forward is not None:
@@ -104,11 +106,22 @@ class GraphBuilder:
         self._branches.append((condition, nodes))
         return marks
 
+    def drop_activations(self, seed: Array, what: str | Sequence[str]) -> Array:
+        """The seed of the backward pass, marked: what comes before it is computed again behind it."""
+        marked = self.tracer.stop_gradient(seed)
+        # Done at the end, when random numbers are ordinary arithmetic.
+        self._recomputed = (marked.value, what)
+        return marked
+
     def _input(self, name: str, kind: str, dtype: str, shape: tuple[int | str, ...]) -> Array:
         if name in self._kinds:
             return self.tracer.wrap(next(value for value in self.graph.inputs if value.name == name))
         self._kinds[name] = kind
         return self.tracer.input(name, np.dtype(dtype), shape)
+
+    def _is_source(self, name: str) -> bool:
+        """Whether activations depend on the input: the batch, and what random numbers come from."""
+        return self._kinds[name] == "batch" or name in (SEED, DRAWS)
 
     def set_state(self, name: str, value: Array) -> None:
         """Make an array the next value of a state tensor."""
@@ -144,6 +157,10 @@ class GraphBuilder:
             lower(self.tracer, seed=self.state(SEED), draws=draws)
         else:
             lower(self.tracer)
+        if self._recomputed is not None:
+            seed, what = self._recomputed
+            sources = [value for value in self.graph.inputs if self._is_source(value.name or "")]
+            recompute(self.tracer, seed, sources, what=what)
         for condition, marks in self._branches:
             move_into_branch(self.graph, condition().value, marks)
         model = new_model(self.graph, list(self.functions.by_name.values()))

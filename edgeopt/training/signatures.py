@@ -50,6 +50,8 @@ def _gradients(
     metrics = _metric_terms(builder, plan, targets)
     parameters = {name: builder.state(name) for name in plan.trainable}
     seed = 1.0 / weight if averaged else xp.ones_like(total)
+    if plan.recompute:
+        seed = builder.drop_activations(seed, plan.recompute)
     found = backward(builder.tracer, {total.value: seed}, [array.value for array in parameters.values()])
     builder.metric("loss", total / weight)
     for name, value, metric_weight in metrics:

@@ -12,6 +12,7 @@ from edgeopt.errors import UnsupportedModelError
 from edgeopt.training.forward import ForwardGraph
 from edgeopt_exporters.pytorch.inputs import Examples
 from edgeopt_exporters.pytorch.module import PREFIX
+from edgeopt_exporters.pytorch.node_names import name_after_modules
 
 __all__ = ["to_forward_graph"]
 
@@ -21,6 +22,7 @@ def to_forward_graph(
 ) -> ForwardGraph:
     """Name inputs and outputs, make parameters and buffers graph inputs, and simplify."""
     graph = model.graph
+    name_after_modules(graph)
     _rename_symbols(graph, examples)
     for value, name in zip(graph.inputs, examples.names, strict=True):
         value.name = name

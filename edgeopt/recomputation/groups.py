@@ -1,0 +1,122 @@
+"""Which nodes are computed again together: by name, or where the fewest bytes cross between two groups."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+import onnx_ir as ir
+
+from edgeopt.errors import ParameterPatternError
+from edgeopt.recomputation.flow import Flow, size_of
+from edgeopt.tracing.subgraphs import bodies
+
+__all__ = ["Groups", "automatic_groups", "named_groups"]
+
+#: The group of each node that may be computed again. What the backward pass does not find in a group is kept.
+Groups = dict[ir.Node, str]
+
+# Below this gain a second forward pass is not worth its time.
+_LEAST_GAIN = 0.1
+
+
+def named_groups(flow: Flow, patterns: Sequence[str]) -> Groups:
+    """Nodes by patterns of their names (`"encoder.layer.*"`); each module that a pattern matches is a group.
+
+    Nodes exported from torch are called `path.of.module/operator`, those of a file as the file calls them; parts of a
+    name are separated by dots and slashes, and the shortest leading part that matches makes the group.
+
+    Raises:
+        ParameterPatternError: A pattern matches no node of the forward pass.
+    """
+    groups: Groups = {}
+    matched: set[str] = set()
+    for node in flow.forward:
+        for prefix in _prefixes(node.name or ""):
+            pattern = next((pattern for pattern in patterns if fnmatch.fnmatchcase(prefix, pattern)), None)
+            if pattern is not None:
+                matched.add(pattern)
+                groups[node] = prefix
+                break
+    if missing := sorted(set(patterns) - matched):
+        # Those made of several parts are the model's; the loss and constants have plain ones.
+        names = [node.name for node in flow.forward if node.name and len(_prefixes(node.name)) > 1]
+        raise ParameterPatternError(
+            f"recompute: {', '.join(map(repr, missing))} matches no node of the forward pass. Names are such as "
+            f"{', '.join(names[:5])}."
+        )
+    return groups
+
+
+def _prefixes(name: str) -> list[str]:
+    ends = [position for position, character in enumerate(name) if character in "./" and position]
+    return [name[:end] for end in (*ends, len(name))]
+
+
+def automatic_groups(flow: Flow) -> Groups:
+    """Stretches of the forward pass, cut so that what is kept between them and the largest of them are smallest.
+
+    The last stretch is not among them: the backward pass begins with it, so that it would be computed twice in a row.
+    The scheme is that of Chen et al. 2016 (arXiv:1604.06174): kept bytes plus the bytes of the largest stretch,
+    minimised over a range of budgets for one stretch.
+    """
+    nodes = flow.forward
+    inside = [sum(size_of(value) for value in node.outputs if flow.is_read_later(value)) for node in nodes]
+    crossing = _crossing(flow, nodes)
+    total = sum(inside)
+    best, least = [0, len(nodes)], float(total)
+    for parts in range(2, 100):
+        cuts = _cut(inside, crossing, total / parts)
+        kept = sum(crossing[cut] for cut in cuts[1:-1])
+        largest = max(sum(inside[start:end]) for start, end in pairwise(cuts))
+        if kept + largest < least:
+            best, least = cuts, kept + largest
+    if least > (1 - _LEAST_GAIN) * total:
+        return {}
+    stretches = list(pairwise(best))
+    return {node: str(number) for number, (start, end) in enumerate(stretches[:-1]) for node in nodes[start:end]}
+
+
+def _crossing(flow: Flow, nodes: Sequence[ir.Node]) -> list[int]:
+    """For each position the bytes that nodes from there on read of what nodes before it computed."""
+    position = {node: index for index, node in enumerate(nodes)}
+    change = [0] * (len(nodes) + 2)
+    for index, node in enumerate(nodes):
+        for value in node.outputs:
+            last = max((position[reader] for reader in flow.readers.get(value, ()) if reader in position), default=-1)
+            if value in flow.activations and last > index:
+                change[index + 1] += size_of(value)
+                change[last + 1] -= size_of(value)
+    return list(accumulate(change))
+
+
+def _cut(inside: Sequence[int], crossing: Sequence[int], budget: float) -> list[int]:
+    """Positions of cuts, both ends included: when the budget is spent, at the narrowest place since the last cut."""
+    cuts, spent = [0], 0
+    for position, size in enumerate(inside):
+        spent += size
+        if spent > budget and position > cuts[-1]:
+            place = min(range(position, cuts[-1], -1), key=lambda p: crossing[p])
+            cuts.append(place)
+            spent = sum(inside[place : position + 1])
+    return [*cuts, len(inside)]
+
+
+def with_helpers(flow: Flow, groups: Groups) -> Groups:
+    """The groups, and in each what serves the backward pass alone and reads from it; nodes with bodies are left out."""
+    order = {name: index for index, name in enumerate(dict.fromkeys(groups.values()))}
+    forward = set(flow.forward)
+    complete: Groups = {}
+    for node in flow.nodes:
+        if bodies(node) or node in flow.backward:
+            continue
+        if node in forward:
+            if node in groups and any(value in flow.activations for value in node.outputs):
+                complete[node] = groups[node]
+            continue
+        producers = [value.producer() for value in flow.operands[node] if value in flow.activations]
+        found = [complete.get(producer) if producer is not None else None for producer in producers]
+        if found and None not in found:
+            complete[node] = max((name for name in found if name is not None), key=order.__getitem__)
+    return complete
