@@ -123,3 +123,18 @@ def check_row_with_names() -> Callable[..., None]:
 def make_step() -> Callable[..., Step]:
     """The class above."""
     return Step
+
+
+@pytest.fixture
+def lowered_in_double() -> Callable[..., Any]:
+    """The value of a function of one array in float64, where operators without a kernel are lowered."""
+
+    def run(function: Callable[[Array], Array], x: Any) -> Any:
+        tracer = Tracer(new_graph("double"))
+        tracer.output(function(tracer.input("x", np.float64, x.shape)), "y")
+        lower(tracer)
+        model = ir.serde.serialize_model(new_model(tracer.graph))
+        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        return session.run(None, {"x": np.asarray(x, np.float64)})[0]
+
+    return run

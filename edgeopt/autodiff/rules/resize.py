@@ -1,107 +1,173 @@
 """Resize: a linear map along each axis, whose adjoint is the transposed map.
 
-The maps are matrices of constants, read off the operator's own definition: onnx's reference evaluator resizes an
-identity matrix.
+The matrix of an axis is what the operator makes of the identity matrix, so it is right by construction for every mode,
+and for the rounding of the runtime that computes both. It is made in the graph, where runtimes compute what is constant
+once, when they load it.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
-import onnx
-import onnx.helper
-from numpy.typing import NDArray
-from onnx.reference import ReferenceEvaluator
 
+from edgeopt import tracing as xp
 from edgeopt.autodiff.registry import rule
-from edgeopt.tracing import OPSET, Array, op
+from edgeopt.tracing import Array, op
 from edgeopt.tracing.shapes import same_dim
 from edgeopt.tracing.site import Site
 
-# What decides how an axis is resized; the rest concerns several axes, or regions.
+# What decides how an axis is resized; the rest concerns several axes, or what lies outside.
 _MODES = ("antialias", "coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside", "mode", "nearest_mode")
 
 
-def scales_of(n: Site) -> dict[int, float] | None:
-    """By how much each axis grows, where it does; None where that is not known before the run."""
-    axes = [axis % n.x.ndim for axis in n.attr("axes", range(n.x.ndim))]
-    given = n.constant(2) if n.has(2) else None
-    if given is not None and given.size:
-        return {axis: float(scale) for axis, scale in zip(axes, given, strict=True) if scale != 1}
-    scales = {}
-    for axis, (before, after) in enumerate(zip(n.x.shape, n.y.shape, strict=True)):
-        if same_dim(before, after):
-            continue
-        if not isinstance(before, int) or not isinstance(after, int):
-            return None
-        scales[axis] = after / before
-    return scales
+def _crops(n: Site) -> bool:
+    return bool(n.attr("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize")
 
 
-def _definition(n: Site, size: int, scale: float) -> NDArray[np.float32]:
-    """The matrix (after, before) of one axis."""
-    attributes = {name: n.attr(name) for name in _MODES if n.attr(name) is not None}
-    node = onnx.helper.make_node("Resize", ["x", "", "scales"], ["y"], **attributes)
-    kinds = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in ("x", "scales", "y")]
-    graph = onnx.helper.make_graph([node], "resize", kinds[:2], kinds[2:])
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", OPSET)])
-    columns = []
-    # One column of the identity at a time: the evaluator treats any other axis as one to be resized too.
-    for unit in np.eye(size, dtype=np.float32):
-        feeds: dict[str, Any] = {"x": unit, "scales": np.asarray([scale], np.float32)}
-        outputs: Any = ReferenceEvaluator(model).run(None, feeds)
-        columns.append(outputs[0])
-    return np.stack(columns, axis=1)
+def _keeps_aspect_ratio(n: Site) -> bool:
+    # With corners aligned, the sizes alone decide where elements are read.
+    aligned = n.attr("coordinate_transformation_mode", "half_pixel") in ("align_corners", "tf_crop_and_resize")
+    return n.has(3) and n.attr("keep_aspect_ratio_policy", "stretch") != "stretch" and not aligned
 
 
-def axis_map(n: Site, axis: int, scale: float) -> NDArray[np.float32] | None:
-    """The matrix of an axis, None where its size is not known."""
-    size = n.x.shape[axis]
-    return _definition(n, size, scale) if isinstance(size, int) else None
+def axes_of(n: Site) -> list[int]:
+    """The axes that scales, sizes and regions are given for."""
+    return [int(axis) % n.x.ndim for axis in n.attr("axes", range(n.x.ndim))]
 
 
-def along(x: Array, axis: int, matrix: NDArray[Any]) -> Array:
-    """A matrix applied to an axis."""
+def _resized_axes(n: Site) -> dict[int, int]:
+    """The axes that change, or may change, with their places in the operator's inputs."""
+    scales = n.constant(2) if n.has(2) else None
+    result = {}
+    for place, axis in enumerate(axes_of(n)):
+        if scales is not None and scales.size:
+            stays = float(scales[place]) == 1
+        else:
+            stays = n.has(3) and same_dim(n.x.shape[axis], n.y.shape[axis])
+        if _crops(n):
+            roi = n.constant(1)
+            # Begins of all axes, then ends of all axes.
+            stays = stays and roi is not None and list(roi[place :: roi.size // 2]) == [0, 1]
+        if not stays:
+            result[axis] = place
+    return result
+
+
+def matrices(n: Site) -> dict[int, Array]:
+    """The matrix (after, before) of each axis that may change."""
+    return {axis: xp.astype(_matrix(n, axis, place), n.x.dtype) for axis, place in _resized_axes(n).items()}
+
+
+def _matrix(n: Site, axis: int, place: int) -> Array:
+    dim = n.x.shape[axis]
+    size = np.full(2, dim, np.int64) if isinstance(dim, int) else op.Expand(_size(n.x, axis), [2])
+    identity = op.EyeLike(op.ConstantOfShape(n.tracer.constant(size)))
+    how = {name: n.attr(name) for name in _MODES if n.attr(name) is not None}
+    if _keeps_aspect_ratio(n):
+        return _matrix_by_scale(n, axis, identity, _common_scale(n), how)
+    scales = sizes = roi = None
+    if n.has(2):
+        scales = op.Gather(n.input(2), [place])
+    elif n.attr("keep_aspect_ratio_policy", "stretch") == "stretch":
+        sizes = op.Gather(n.input(3), [place])
+    else:
+        sizes = _size(n.y, axis)
+    if _crops(n):
+        roi = op.Gather(xp.astype(n.input(1), np.float32), [place, place + len(axes_of(n))])
+    return _resized(identity, roi, scales, sizes, how)
+
+
+def _size(x: Array, axis: int) -> Array:
+    return op.Shape(x, start=axis, end=axis + 1)
+
+
+def _resized(matrix: Array, roi: Array | None, scales: Array | None, sizes: Array | None, how: dict[str, Any]) -> Array:
+    """Along its first axis; as an image, since ONNX Runtime 1.17 fails to resize a matrix with antialias."""
+    image = op.Unsqueeze(matrix, [0, 1])
+    return op.Squeeze(op.Resize(image, roi, scales, sizes, axes=[2], **how), [0, 1])
+
+
+def _common_scale(n: Site) -> Array:
+    """By how much all axes grow where they keep their aspect ratio."""
+    before = op.Gather(op.Shape(n.x), axes_of(n))
+    ratios = xp.astype(n.input(3), np.float32) / xp.astype(before, np.float32)
+    smaller = n.attr("keep_aspect_ratio_policy") == "not_larger"
+    return (op.ReduceMin if smaller else op.ReduceMax)(ratios, keepdims=1)
+
+
+def _matrix_by_scale(n: Site, axis: int, identity: Array, scale: Array, how: dict[str, Any]) -> Array:
+    """Sizes are rounded under an aspect ratio and cut off for a scale: repeat the last element, and cut off after."""
+    more = xp.astype(op.Ceil(1.0 / scale), np.int64)
+    none = np.zeros(1, np.int64)
+    longer = op.Pad(identity, op.Concat(none, none, more, none, axis=0), mode="edge")
+    return op.Slice(_resized(longer, None, scale, None, how), [0], _size(n.y, axis), [0])
+
+
+def along(x: Array, axis: int, matrix: Array, *, transposed: bool) -> Array:
+    """A matrix, or its transpose, applied to an axis."""
     if axis == x.ndim - 2:
-        return op.MatMul(matrix.astype(x.dtype), x)
+        return op.MatMul(op.Transpose(matrix, perm=[1, 0]) if transposed else matrix, x)
     if axis == x.ndim - 1:
-        return op.MatMul(x, np.ascontiguousarray(matrix.T.astype(x.dtype)))
+        return op.MatMul(x, matrix if transposed else op.Transpose(matrix, perm=[1, 0]))
     order = [*(i for i in range(x.ndim) if i != axis), axis]
-    product = along(op.Transpose(x, perm=order), x.ndim - 1, matrix)
+    product = along(op.Transpose(x, perm=order), x.ndim - 1, matrix, transposed=transposed)
     return op.Transpose(product, perm=[int(i) for i in np.argsort(order)])
 
 
 def _repeats(n: Site, scale: float) -> bool:
-    """Whether each element is repeated, `scale` times; what holds for four elements holds for any number."""
-    if n.attr("mode", "nearest") != "nearest" or scale != int(scale):
+    """Whether each element is repeated, `scale` times; what holds for the copies of the first holds for all."""
+    if scale != int(scale) or scale < 1 or n.attr("mode", "nearest") != "nearest" or n.attr("antialias", 0):
         return False
-    return np.array_equal(_definition(n, 4, scale), np.repeat(np.eye(4), int(scale), axis=0))
+    coordinates = n.attr("coordinate_transformation_mode", "half_pixel")
+    if coordinates in ("align_corners", "tf_crop_and_resize"):
+        return False
+    copies = np.arange(2 * int(scale))
+    read = copies / scale if coordinates == "asymmetric" else (copies + 0.5) / scale - 0.5
+    nearest = {
+        "round_prefer_floor": lambda c: np.ceil(c - 0.5),
+        "round_prefer_ceil": lambda c: np.floor(c + 0.5),
+        "floor": np.floor,
+        "ceil": np.ceil,
+    }[n.attr("nearest_mode", "round_prefer_floor")]
+    return np.array_equal(np.maximum(nearest(read), 0), copies // int(scale))
 
 
-def _problem(n: Site) -> str | None:
-    if n.attr("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
-        return "it crops"
-    if n.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
-        return "it keeps an aspect ratio"
-    scales = scales_of(n)
-    known = scales is not None and all(
-        isinstance(n.x.shape[axis], int) or _repeats(n, scale) for axis, scale in scales.items()
+def _repetitions(n: Site) -> list[int] | None:
+    """How often each element is repeated along each spatial axis, where that is all that happens."""
+    scales = n.constant(2) if n.has(2) else None
+    if scales is None or not scales.size:
+        pairs = [(n.x.shape[axis], n.y.shape[axis]) for axis in axes_of(n)]
+        if not all(same_dim(b, a) or (isinstance(b, int) and isinstance(a, int) and b) for b, a in pairs):
+            return None
+        scales = np.asarray([1.0 if same_dim(b, a) else int(a or 0) / int(b or 1) for b, a in pairs])
+    by_axis = dict(zip(axes_of(n), scales.tolist(), strict=True))
+    if _keeps_aspect_ratio(n) or any(
+        scale != 1 and (axis < 2 or not _repeats(n, scale)) for axis, scale in by_axis.items()
+    ):
+        return None
+    return [int(by_axis.get(axis, 1)) for axis in range(2, n.x.ndim)]
+
+
+def resize_problem(n: Site) -> str | None:
+    """Why the matrices of a node are not known, None where they are."""
+    if not _keeps_aspect_ratio(n):
+        return None
+    coordinates = n.attr("coordinate_transformation_mode", "half_pixel")
+    plain = (
+        coordinates in ("half_pixel", "asymmetric") and not n.attr("exclude_outside", 0) and not n.attr("antialias", 0)
     )
-    return None if known else "a size that it changes is not known before the run"
+    return None if plain else f"it keeps an aspect ratio, with antialias, exclude_outside or {coordinates}"
 
 
-@rule("Resize", limits=_problem)
+@rule("Resize", limits=resize_problem)
 def resize(n: Site, g: Array) -> Array:
     """Repeated elements are added up by pooling, everything else goes through the transposed matrices."""
-    scales = scales_of(n) or {}
-    if min(scales, default=2) >= 2 and all(_repeats(n, scale) for scale in scales.values()):
-        window = [int(scales.get(axis, 1)) for axis in range(2, n.x.ndim)]
+    window = _repetitions(n)
+    if window is not None and max(window, default=1) > 1:
         average = op.AveragePool(g, kernel_shape=window, strides=window)
-        return (average * float(np.prod(window))).with_shape(n.x.shape)
-    for axis, scale in scales.items():
-        matrix = axis_map(n, axis, scale)
-        if matrix is None:
-            raise LookupError(f"The size of axis {axis} of {n} is not known.")
-        g = along(g, axis, matrix.T)
+        return (average * float(math.prod(window))).with_shape(n.x.shape)
+    for axis, matrix in matrices(n).items():
+        g = along(g, axis, matrix, transposed=True)
     return g.with_shape(n.x.shape)
