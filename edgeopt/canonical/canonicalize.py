@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import onnx
@@ -11,6 +10,7 @@ import onnx_ir.passes.common as common_passes
 
 from edgeopt.canonical import decompositions as _decompositions  # noqa: F401  # fills the table
 from edgeopt.canonical import older as _older  # noqa: F401  # fills the table
+from edgeopt.canonical.dimensions import name_dimensions
 from edgeopt.canonical.inlining import inline_functions
 from edgeopt.canonical.naming import fix_names
 from edgeopt.canonical.newer import accept_at_target
@@ -21,6 +21,7 @@ from edgeopt.tracing import IR_VERSION, OPSET, Tracer
 from edgeopt.tracing.inference import infer
 from edgeopt.tracing.rewriting import Replacement, replace_node
 from edgeopt.tracing.site import PROBLEM, Site, qualified_name
+from edgeopt.tracing.subgraphs import bodies
 
 __all__ = ["canonicalize", "convert"]
 
@@ -50,6 +51,7 @@ def convert(model: ir.Model) -> None:
     version = inline_functions(model)
     common_passes.ClearMetadataAndDocStringPass()(model)
     common_passes.RemoveInitializersFromInputsPass()(model)
+    name_dimensions(model.graph)
     while True:
         fix_names(model)
         # Not strict, and types not compared: what cannot be inferred stays as the exporter wrote it.
@@ -72,7 +74,7 @@ def _rewrite(graph: ir.Graph) -> tuple[bool, list[Site]]:
     tracer, replaced, waiting = Tracer(graph), False, list[Site]()
     # What replaces a node is appended, and has its turn in the end.
     for node in graph:
-        for body in _bodies(node):
+        for body in bodies(node):
             inner_replaced, inner_waiting = _rewrite(body)
             replaced |= inner_replaced
             waiting += inner_waiting
@@ -108,14 +110,6 @@ def _adapter(node: ir.Node) -> Adapter | None:
     return next((entry for entry in ADAPTERS.get(node.op_type, ()) if node.version < entry.before), None)
 
 
-def _bodies(node: ir.Node) -> Iterator[ir.Graph]:
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield attribute.as_graph()
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            yield from attribute.as_graphs()
-
-
 def _is_typed(node: ir.Node) -> bool:
     """Whether element type and rank of every input are known."""
     return all(
@@ -126,7 +120,7 @@ def _is_typed(node: ir.Node) -> bool:
 def _complete_types(node: ir.Node) -> None:
     """Infer what the pass over the whole model could not, for instance behind a node of another domain."""
     known = all(value.type is not None and value.shape is not None for value in node.outputs)
-    if known or node.domain or not _is_typed(node) or any(True for _ in _bodies(node)):
+    if known or node.domain or not _is_typed(node) or bodies(node):
         return
     try:
         inferred = infer(node, OPSET)

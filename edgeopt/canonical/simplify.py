@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 from onnxscript.optimizer import fold_constants
 
 from edgeopt.canonical.naming import fix_names
 from edgeopt.canonical.reshapes import make_reshapes_static
+from edgeopt.tracing.subgraphs import bodies
 
 __all__ = ["simplify"]
+
+_LARGEST_SHAPE = 64
 
 
 def simplify(model: ir.Model) -> None:
@@ -18,13 +22,39 @@ def simplify(model: ir.Model) -> None:
     An If whose condition turns out to be constant gives way to the branch it takes. Equal expressions are not merged
     here: two dropouts of one tensor are two masks until they are lowered.
     """
-    for _ in range(2):
+    size = None
+    # What one round folds tells the next one's inference the sizes behind it.
+    while size != (size := sum(1 for _ in ir.traversal.RecursiveGraphIterator(model.graph))):
         # Not strict: what cannot be inferred stays as the exporter wrote it.
         common_passes.ShapeInferencePass(strict_mode=False)(model)
-        fold_constants(model, onnx_shape_inference=True)
+        fold_constants(model, onnx_shape_inference=True, should_fold=_is_small_fill)
         make_reshapes_static(model.graph)
+        common_passes.RemoveUnusedNodesPass()(model)
         # Branches that were inlined may bring along names that are taken.
         fix_names(model)
     common_passes.IdentityEliminationPass()(model)
+    _compute_results_inside(model.graph)
+    fix_names(model)
     common_passes.RemoveUnusedNodesPass()(model)
     common_passes.RemoveUnusedOpsetsPass()(model)
+
+
+def _is_small_fill(node: ir.Node) -> bool | None:
+    """Fold ConstantOfShape, too, if it is no larger than a shape; others as usual."""
+    if node.op_type != "ConstantOfShape" or node.domain:
+        return None
+    size = None if node.inputs[0] is None else ir.convenience.get_const_tensor(node.inputs[0])
+    return None if size is None else int(np.prod(size.numpy())) <= _LARGEST_SHAPE
+
+
+def _compute_results_inside(graph: ir.Graph) -> None:
+    """A body may not return a tensor from outside as it is, which is what the removal of an Identity leaves."""
+    for node in ir.traversal.RecursiveGraphIterator(graph):
+        for body in bodies(node):
+            for position, value in enumerate(body.outputs):
+                producer = value.producer()
+                if producer is None or producer.graph is not body:
+                    copy = ir.Node("", "Identity", [value], num_outputs=1)
+                    copy.outputs[0].type, copy.outputs[0].shape = value.type, value.shape
+                    body.append(copy)
+                    body.outputs[position] = copy.outputs[0]

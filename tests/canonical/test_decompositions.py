@@ -25,3 +25,15 @@ def test_group_normalization(same_results: Callable[..., list[str]], opset: int,
     sizes = {"batch": 3, "height": 2}
     operators = same_results(text, sizes=sizes, order=2, reference=group_normalization)
     assert "GroupNormalization" not in operators
+
+
+@pytest.mark.parametrize(("offset", "scale"), [("[1.0]", "[0.5]"), ("[1.0, 2.0, -1.0]", "[0.5, 1.5, 2.5]")])
+@pytest.mark.parametrize("dtype", ["float", "int64"])
+def test_scaler(same_results: Callable[..., list[str]], dtype: str, offset: str, scale: str) -> None:
+    text = f"""
+    <ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]>
+    scaled ({dtype}[batch, 3] x) => (float[batch, 3] y) {{
+        y = ai.onnx.ml.Scaler<offset = {offset}, scale = {scale}>(x)
+    }}
+    """
+    assert "Scaler" not in same_results(text, sizes={"batch": 2}, order=1)

@@ -31,7 +31,7 @@ refuse(
 )
 _FEATURES = (
     "ArrayFeatureExtractor", "Binarizer", "CastMap", "CategoryMapper", "DictVectorizer", "FeatureVectorizer",
-    "Imputer", "LabelEncoder", "Normalizer", "OneHotEncoder", "Scaler", "ZipMap",
+    "Imputer", "LabelEncoder", "Normalizer", "OneHotEncoder", "ZipMap",
 )  # fmt: skip
 refuse(
     "it prepares features, and belongs in front of the model",
