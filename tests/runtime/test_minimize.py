@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 import edgeopt
+from edgeopt.optimizers import Descent, HutchinsonDiagonal, Ingredient
 from edgeopt_runtime import (
     BatchError,
     BundleContents,
@@ -46,7 +48,7 @@ def export(module: nn.Module, dtype: torch.dtype = torch.float64, **settings: An
         module.to(dtype),
         torch.zeros(2, 4, dtype=dtype),
         loss=settings.pop("loss", edgeopt.losses.CrossEntropy()),
-        optimizer=edgeopt.optimizers.SGD(lr=0.1),
+        optimizer=settings.pop("optimizer", edgeopt.optimizers.SGD(lr=0.1)),
         **settings,
     )
 
@@ -169,6 +171,25 @@ def test_the_hand_made_bundle_reaches_the_least_squares_solution(
     assert result.loss == pytest.approx(session.evaluate(batches)["loss"], rel=1e-5)
     assert np.array_equal(session.parameters()["scale"], frozen)
     assert same(momentum, session.state())
+
+
+@dataclass(frozen=True)
+class Curved(Descent):
+    """A rule that asks for curvature, so that its bundle has more accumulators than gradients."""
+
+    def init(self, param: NDArray) -> Arrays:
+        return {}
+
+    def ingredients(self, param: NDArray) -> dict[str, Ingredient]:
+        return {"curvature": HutchinsonDiagonal()}
+
+    def delta(self, xp: Any, param: Any, grad: Any, state: Any, hyper: Any, step: Any) -> Any:
+        return grad / (1.0 + xp.abs(state["curvature"])), {}
+
+
+def test_accumulators_of_curvature_are_no_gradients(bundle: edgeopt.Bundle) -> None:
+    curved, plain = export(mlp(), optimizer=Curved()).session(threads=1), bundle.session(threads=1)
+    assert curved.minimize(batch(), max_iter=5) == plain.minimize(batch(), max_iter=5)
 
 
 def engine_of(bundle: edgeopt.Bundle) -> Engine:

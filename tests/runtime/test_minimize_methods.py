@@ -136,8 +136,8 @@ def torch_lbfgs(
 @pytest.mark.parametrize("iterations", [1, 2, 7, 15])
 @pytest.mark.parametrize(("search", "lr"), [("strong_wolfe", 1.0), ("strong_wolfe", 0.3), (None, 1e-3)])
 def test_lbfgs_takes_the_steps_of_torch(search: str | None, lr: float, iterations: int, history: int) -> None:
-    options = {"line_search_fn": search, "lr": lr, "history_size": history}
-    x, result = run(rosenbrock(), METHODS["lbfgs"](max_iter=iterations, **options))  # type: ignore[arg-type]
+    options: dict[str, Any] = {"line_search_fn": search, "lr": lr, "history_size": history}
+    x, result = run(rosenbrock(), METHODS["lbfgs"](max_iter=iterations, **options))
     expected, losses = torch_lbfgs(START, torch.float64, max_iter=iterations, **options)
     assert np.abs(x - expected).max() <= 1e-12
     # Without a line search the last point is evaluated too, so that the loss reported is that of the weights kept.

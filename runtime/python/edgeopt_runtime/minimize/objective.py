@@ -190,7 +190,8 @@ class SessionObjective:
 def _layout(engine: Engine) -> Iterable[_Part]:
     start = 0
     for spec in engine.manifest.accumulators:
-        if spec.parameter is None:
+        # Those with a slot hold what an optimizer asked for beside the gradient.
+        if spec.parameter is None or spec.slot is not None:
             continue
         if engine.state.specs[spec.parameter].dtype == "bfloat16":
             raise MinimizeError(f"The parameter `{spec.parameter}` is bfloat16; minimize needs float16, 32 or 64.")
