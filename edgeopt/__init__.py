@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from edgeopt import bundle, errors, losses, metrics, optimizers, schedules, testing, transforms
     from edgeopt.bundle import Bundle
+    from edgeopt.derivatives import gradient
     from edgeopt_exporters.export import export
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "bundle",
     "errors",
     "export",
+    "gradient",
     "losses",
     "metrics",
     "optimizers",
@@ -28,7 +30,7 @@ __all__ = [
     "transforms",
 ]
 
-_LAZY = {"Bundle": "edgeopt.bundle", "export": "edgeopt_exporters.export"}
+_LAZY = {"Bundle": "edgeopt.bundle", "export": "edgeopt_exporters.export", "gradient": "edgeopt.derivatives"}
 
 
 def __getattr__(name: str) -> Any:

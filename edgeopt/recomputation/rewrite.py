@@ -88,7 +88,7 @@ class _Copy:
         for node in reversed(self._flow.nodes):
             if node in self._members and any(value in wanted for value in node.outputs):
                 found.append(node)
-                wanted.update(value for value in node.inputs if value in inside)
+                wanted.update(value for value in node.inputs if value is not None and value in inside)
         return found[::-1]
 
     def _openers(self, readers: Collection[ir.Node]) -> list[ir.Value]:

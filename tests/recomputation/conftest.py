@@ -24,12 +24,12 @@ class DeepNetwork:
         x = tracer.input("x", np.float32, ("batch", WIDTH))
         seed, draws = (tracer.input(name, np.int64, ()) for name in ("seed", "draws"))
         weights = [tracer.input(f"w{i}", np.float32, (WIDTH, WIDTH)) for i in range(DEPTH)]
-        hidden, early = x, None
+        hidden, early = x, x
         for i, weight in enumerate(weights):
             with tracer.scope(f"block.{i}"):
                 inner = op.Relu(xp.tanh(op.MatMul(hidden, weight)) + 0.1) * 1.5
                 inner = op.Dropout(inner, 0.25, True)
-                early = inner if early is None else early
+                early = inner if i == 0 else early
                 hidden = hidden + inner
         if join:  # a connection over many blocks, as in a U-Net
             hidden = hidden * early
