@@ -28,6 +28,15 @@ class Stack(NamedTuple):
     axis: int = 0
     direction: int = 0
 
+    @property
+    def slice_shape(self) -> Shape:
+        """The shape within one step."""
+        return (*self.array.shape[: self.axis], *self.array.shape[self.axis + 1 :])
+
+    def itself(self) -> Stack:
+        """For stacks that are there already, where others are made when asked for."""
+        return self
+
 
 class Argument(NamedTuple):
     """An input of a body.
@@ -93,69 +102,80 @@ def reverse(
     steps = [inner.argument("step", a.dtype, a.shape) if a.stack else inner.constant(True) for a in arguments]
     results = inline(inner, body, steps)
     captures = [i for i in range(len(n.node.inputs), len(n.needs)) if n.needs[i]]
-    wanted = [steps[i].value for i, a in enumerate(arguments) if a.operand is not None and n.needs[a.operand]]
+    entered = [i for i, a in enumerate(arguments) if a.operand is not None and n.needs[a.operand]]
     outer = [n.input(i).value for i in captures]
-    active = _active(inner, [*wanted, *outer], arguments, steps, results)
-    carried = [i for i, a in enumerate(arguments) if a.carried is not None and steps[i].value in active]
-    _refuse_growing(n, [(arguments[i].shape, results[arguments[i].carried or 0].value) for i in carried])
+    active = _active(inner, [*(steps[i].value for i in entered), *outer], arguments, steps, results)
+    carried = {i: a.carried for i, a in enumerate(arguments) if a.carried is not None and steps[i].value in active}
+    _refuse_growing(n, [(arguments[i].shape, results[after].value) for i, after in carried.items()])
 
     arriving = {i: inner.argument("cotangent", arguments[i].dtype, arguments[i].shape) for i in carried}
-    reading = [
-        (output, inner.argument("cotangent", output.cotangent.array.dtype, _slice(output))) for output in stacked
-    ]
+    reading = [inner.argument("cotangent", o.cotangent.array.dtype, o.cotangent.slice_shape) for o in stacked]
     seeds: dict[ir.Value, Array] = {}
-    for position, seed in (
-        *((arguments[i].carried or 0, seed) for i, seed in arriving.items()),
-        *((output.position, seed) for output, seed in reading),
-    ):
+    seeded = [*carried.values(), *(output.position for output in stacked)]
+    for position, seed in zip(seeded, [*arriving.values(), *reading], strict=True):
         value = results[position].value
         seeds[value] = seeds[value] + seed if value in seeds else seed
-    inputs = [i for i, a in enumerate(arguments) if a.carried is None and steps[i].value in wanted]
-    found = backward(inner, seeds, [*(steps[i].value for i in (*carried, *inputs)), *outer])
-    to_carried = found[: len(carried)]
-    to_inputs = found[len(carried) : len(carried) + len(inputs)]
-    to_captured = [(i, g) for i, g in zip(captures, found[len(carried) + len(inputs) :], strict=True) if g is not None]
+    sequences = [i for i in entered if arguments[i].carried is None]
+    leaving = iter(backward(inner, seeds, [*(steps[i].value for i in (*carried, *sequences)), *outer]))
 
-    initial = []
-    for i, g in zip(carried, to_carried, strict=True):
-        inner.result(xp.zeros_like(arriving[i]) if g is None else g.with_shape(arguments[i].shape), "cotangent")
-        last = final.get(arguments[i].carried or 0)
-        initial.append(xp.zeros_like(n.input(arguments[i].operand or 0)) if last is None else last)
-    sums = []
-    for i, g in to_captured:
-        sums.append(inner.argument("sum", g.dtype, n.input(i).shape))
-        inner.result((sums[-1] + g).with_shape(n.input(i).shape), "sum")
-        initial.append(xp.zeros_like(n.input(i)))
-    outputs = [(i, g) for i, g in zip(inputs, to_inputs, strict=True) if g is not None]
-    for _, g in outputs:
-        inner.result(g, "gradient")
+    states = []
+    for i, after in carried.items():
+        gradient, operand, last = next(leaving), arguments[i].operand or 0, final.get(after)
+        before = xp.zeros_like(arriving[i]) if gradient is None else gradient.with_shape(arguments[i].shape)
+        states.append(_Carried(arriving[i], xp.zeros_like(n.input(operand)) if last is None else last, before, operand))
+    written = [(i, gradient) for i in sequences if (gradient := next(leaving)) is not None]
+    for i in captures:
+        gradient = next(leaving)
+        if gradient is not None:
+            total = inner.argument("sum", gradient.dtype, n.input(i).shape)
+            added = (total + gradient).with_shape(total.shape)
+            states.append(_Carried(total, xp.zeros_like(n.input(i)), added, i))
+    read = [(step, a.stack) for step, a in zip(steps, arguments, strict=True) if a.stack]
+    read += [(argument, output.cotangent.itself) for argument, output in zip(reading, stacked, strict=True)]
+    return _emit(n, inner, states, read, [(arguments[i], gradient) for i, gradient in written])
+
+
+class _Carried(NamedTuple):
+    """What is carried from the last step to the first, and the node's input whose cotangent it is in the end."""
+
+    argument: Array
+    initial: Array
+    following: Array
+    operand: int
+
+
+def _emit(
+    n: Site,
+    inner: Tracer,
+    carried: Sequence[_Carried],
+    read: Sequence[tuple[Array, Callable[[], Stack]]],
+    written: Sequence[tuple[Argument, Array]],
+) -> list[Array | None]:
+    for array in (*(state.following for state in carried), *(gradient for _, gradient in written)):
+        inner.result(array)
     remove_unused(inner.graph)
-
-    sources = [(step.value, a.stack) for a, step in zip(arguments, steps, strict=True) if a.stack]
-    sources += [(array.value, lambda output=output: output.cotangent) for output, array in reading]
-    used = [(value, stack) for value, stack in sources if value.uses()] or _any_stack(arguments, steps)
-    inner.graph.inputs[:] = [*(arriving[i].value for i in carried), *(x.value for x in sums), *(v for v, _ in used)]
+    # Where no value is needed, a Scan still has to know the number of steps.
+    used = [(argument, stack) for argument, stack in read if argument.value.uses()] or read[:1]
+    inner.graph.inputs[:] = [*(state.argument.value for state in carried), *(argument.value for argument, _ in used)]
     stacks = [stack() for _, stack in used]
-    directions = [arguments[i].stack() for i, _ in outputs]  # type: ignore[misc]  # a scan input is stacked
+    places = [argument.stack() for argument, _ in written if argument.stack]
     results = n.tracer.emit(
         "Scan",
-        *initial,
+        *(state.initial for state in carried),
         *(stack.array for stack in stacks),
-        outputs=len(initial) + len(outputs),
+        outputs=len(carried) + len(written),
         body=inner.graph,
         num_scan_inputs=len(stacks),
-        **_where("scan_input", [(stack.axis, 1 - stack.direction) for stack in stacks]),
-        **_where("scan_output", [(stack.axis, 1 - stack.direction) for stack in directions]),
+        **_where("scan_input", stacks),
+        **_where("scan_output", places),
     )
-    sites = [
-        *(arguments[i].operand for i in carried),
-        *(i for i, _ in to_captured),
-        *(arguments[i].operand for i, _ in outputs),
-    ]
     leaving: list[Array | None] = [None] * len(n.needs)
-    for site, gradient in zip(sites, results, strict=True):
-        if site is not None:
-            leaving[site] = gradient.with_shape(n.input(site).shape)
+    for operand, gradient in zip(
+        [*(state.operand for state in carried), *(argument.operand or 0 for argument, _ in written)],
+        results,
+        strict=True,
+    ):
+        leaving[operand] = gradient.with_shape(n.input(operand).shape)
     return leaving
 
 
@@ -192,21 +212,9 @@ def _refuse_growing(n: Site, carried: Iterable[tuple[Shape, ir.Value]]) -> None:
             )
 
 
-def _slice(output: StackedOutput) -> Shape:
-    shape, axis = output.cotangent.array.shape, output.cotangent.axis
-    return (*shape[:axis], *shape[axis + 1 :])
-
-
-def _any_stack(arguments: Sequence[Argument], steps: Sequence[Array]) -> list[tuple[ir.Value, Callable[[], Stack]]]:
-    """Where no value is needed, a Scan still has to know the number of steps."""
-    return next(
-        [(step.value, a.stack)] for a, step in zip(arguments, steps, strict=True) if a.stack and a.carried is None
-    )
-
-
-def _where(prefix: str, places: Sequence[tuple[int, int]]) -> dict[str, list[int] | None]:
-    """Axes and directions, left out where they are the operator's defaults."""
-    axes, directions = [axis for axis, _ in places], [direction for _, direction in places]
+def _where(prefix: str, stacks: Sequence[Stack]) -> dict[str, list[int] | None]:
+    """Axes and directions, the latter turned round; left out where they are the operator's defaults."""
+    axes, directions = [stack.axis for stack in stacks], [1 - stack.direction for stack in stacks]
     return {
         f"{prefix}_axes": axes if any(axes) else None,
         f"{prefix}_directions": directions if any(directions) else None,

@@ -77,8 +77,7 @@ def scan(n: Site, *cotangents: Array | None) -> Cotangents:
     for position, (axis, direction) in enumerate(places, start=states):
         array = n.input(position)
         stack = Stack(array, axis % array.ndim, direction)
-        shape = (*array.shape[: stack.axis], *array.shape[stack.axis + 1 :])
-        arguments.append(Argument(array.dtype, shape, lambda stack=stack: stack, operand=position))
+        arguments.append(Argument(array.dtype, stack.slice_shape, stack.itself, operand=position))
     places = zip(_ints(n, "scan_output_axes", outputs), _ints(n, "scan_output_directions", outputs), strict=True)
     stacked = [
         StackedOutput(position, Stack(g, axis % g.ndim, direction))
