@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from edgeopt.tracing.subgraphs import all_nodes
 
-__all__ = ["name_dimensions"]
+__all__ = ["is_unknown", "name_dimensions"]
 
 
 def name_dimensions(graph: ir.Graph) -> None:
@@ -16,16 +16,17 @@ def name_dimensions(graph: ir.Graph) -> None:
     """
     for value in graph.inputs:
         if value.shape is not None:
-            dims = [f"{value.name}_dim_{axis}" if _is_unknown(dim) else dim for axis, dim in enumerate(value.shape)]
+            dims = [f"{value.name}_dim_{axis}" if is_unknown(dim) else dim for axis, dim in enumerate(value.shape)]
             value.shape = ir.Shape(dims)
     for node in all_nodes(graph):
         for value in node.outputs:
-            if value.shape is not None and any(map(_is_unknown, value.shape)):
-                value.shape = ir.Shape([None if _is_unknown(dim) else dim for dim in value.shape])
+            if value.shape is not None and any(map(is_unknown, value.shape)):
+                value.shape = ir.Shape([None if is_unknown(dim) else dim for dim in value.shape])
 
 
-def _is_unknown(dim: int | ir.SymbolicDim) -> bool:
+def is_unknown(dim: int | str | ir.SymbolicDim | None) -> bool:
+    """Whether a dimension is neither a size nor a name."""
     if isinstance(dim, int):
         return dim < 0
-    name = dim.value or ""
+    name = (dim.value if isinstance(dim, ir.SymbolicDim) else dim) or ""
     return not any(character.isalpha() for character in name)

@@ -51,7 +51,7 @@ def export(
             evaluation mode as a whole is exported for training with `train()`; in training mode its parts keep the
             modes they are in, so a BatchNorm put into `eval()` stays frozen.
         example_inputs: A tensor, a tuple of tensors in the order of `forward`, or a mapping by its parameter names. An
-            ONNX file needs them only for fixed sizes (`dynamic_batch=False`) where its own dimensions are symbolic.
+            ONNX file needs none; where its dimensions are symbolic, they give sizes to those that shall be fixed.
         loss: What is minimised, `edgeopt.losses.CrossEntropy()`; it adds its targets to the inputs of a batch.
         optimizer: The update rule, `edgeopt.optimizers.AdamW(lr=…)`; `lr` is a number or a schedule. For other settings
             or another rule for some parameters: `[Group("*.bias", weight_decay=0.0), AdamW(lr=…)]`.

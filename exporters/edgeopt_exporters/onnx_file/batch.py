@@ -9,10 +9,9 @@ import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
 from edgeopt.tracing import Tracer
+from edgeopt_exporters.onnx_file.examples import BATCH
 
-__all__ = ["BATCH", "make_batch_symbolic"]
-
-BATCH = "batch"
+__all__ = ["make_batch_symbolic"]
 
 
 def make_batch_symbolic(model: ir.Model, inputs: Sequence[str]) -> ir.Model:

@@ -21,7 +21,7 @@ from edgeopt.tracing import Tracer
 from edgeopt.tracing.site import qualified_name
 from edgeopt.training.forward import ForwardGraph, ForwardModel
 from edgeopt_exporters.onnx_file.batch import make_batch_symbolic
-from edgeopt_exporters.onnx_file.examples import fix_shapes, input_of, name_dimensions
+from edgeopt_exporters.onnx_file.examples import input_of, set_shapes
 from edgeopt_exporters.onnx_file.modes import BatchNormMode, evaluation_mode, training_mode
 from edgeopt_exporters.onnx_file.weights import Weights, lift_weights
 
@@ -45,14 +45,14 @@ def from_onnx(
 
     Args:
         model: The model, or the path of its file.
-        example_inputs: Arrays in the order of the inputs, or by name; only their shapes are read, and only with
-            `dynamic_batch=False`, for inputs whose own dimensions are symbolic.
+        example_inputs: An array, several in the order of the inputs, or a mapping by name. Only their shapes are read:
+            dimensions that the file leaves open, other than axis 0 and those of `dynamic_shapes`, get their sizes.
         batch_norm: What BatchNormalization does in training. `"file"`: what the file says, which for files made for
             inference is the same as `"frozen"`: normalise by the running statistics, and train scale and bias.
             `"train"`: normalise by the batch's statistics and move the running ones.
         dropout: Whether Dropout drops in training, as its ratio says.
         dynamic_batch: Whether axis 0 of the inputs becomes the symbolic dimension "batch" in a file that has no
-            symbolic dimension at all, where its operators allow it. Without it, dimensions are those of the examples.
+            symbolic dimension at all, where its operators allow it. Without it, axis 0 is as in the examples, too.
         dynamic_shapes: More symbolic dimensions, by input and axis.
         fixed_inputs: Values of inputs that never change (a sampling rate); they are no inputs any more.
         output: A tensor inside the file to be returned besides its outputs: the logits in front of a Softmax, say.
@@ -67,9 +67,7 @@ def from_onnx(
     common_passes.RemoveInitializersFromInputsPass()(loaded)
     fix_names(loaded)
     _fix_inputs(graph, fixed_inputs or {})
-    if not dynamic_batch:
-        fix_shapes(graph, example_inputs)
-    name_dimensions(graph, dynamic_shapes or {})
+    set_shapes(graph, example_inputs, dynamic_batch=dynamic_batch, dynamic_shapes=dynamic_shapes or {})
     _add_output(graph, output)
     names = tuple(value.name or "" for value in graph.inputs)
     weights = lift_weights(graph)
