@@ -15,7 +15,7 @@ import torch
 
 from edgeopt.errors import UnsupportedModelError
 from edgeopt.training.forward import ForwardGraph, ForwardModel
-from edgeopt_exporters.pytorch import attention, batch_norm
+from edgeopt_exporters.pytorch import attention, batch_norm, recurrent
 from edgeopt_exporters.pytorch.graph import to_forward_graph
 from edgeopt_exporters.pytorch.inputs import Examples, bind_examples
 from edgeopt_exporters.pytorch.module import Exported, in_mode, output_names
@@ -72,7 +72,8 @@ def _export(module: Exported, examples: Examples) -> ir.Model:
     try:
         with _quiet():
             # Captured here, since torch.onnx would try several ways, one of which bakes in branches on values.
-            captured = torch.export.export(module, examples.tensors, dynamic_shapes=(dynamic,), strict=False)
+            with recurrent.WholeRecurrences():
+                captured = torch.export.export(module, examples.tensors, dynamic_shapes=(dynamic,), strict=False)
             program = torch.onnx.export(
                 captured,
                 examples.tensors,
@@ -80,7 +81,11 @@ def _export(module: Exported, examples: Examples) -> ir.Model:
                 # The optimizer merges equal initializers and folds BatchNorm away: both would break training.
                 optimize=False,
                 opset_version=20,
-                custom_translation_table={**attention.TRANSLATIONS, **batch_norm.TRANSLATIONS},
+                custom_translation_table={
+                    **attention.TRANSLATIONS,
+                    **batch_norm.TRANSLATIONS,
+                    **recurrent.TRANSLATIONS,
+                },
                 verbose=False,
             )
     except Exception as error:  # torch raises whatever the traced code raises, wrapped or not
