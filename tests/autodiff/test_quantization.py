@@ -59,6 +59,8 @@ def test_channels_may_have_their_own_scales(axis: int, make_step: Callable[..., 
     offsets = torch.tensor(zero_point.astype(np.float32))
     expected = torch._fake_quantize_learnable_per_channel_affine(x, scale, offsets, 1, 0, 255, 1.0)
     expected.backward(torch.tensor(COTANGENT))
+    assert x.grad is not None
+    assert scale.grad is not None
     output, to_x, to_scale = make_step(there_and_back(zero_point, axis), [X.shape, (3,)]).run([X, SCALES], COTANGENT)
     np.testing.assert_allclose(output, expected.detach(), atol=1e-6)
     np.testing.assert_allclose(to_x, x.grad, rtol=1e-5)

@@ -103,13 +103,15 @@ def test_ties_and_zeros_are_treated_as_in_torch(reduction: str, make_step: Calla
     updates = np.asarray([[0.0, 3.0, 3.0, 0.0], [0.0, 2.0, 5.0, 0.0]], np.float32)
     cotangent = np.arange(1.0, 13.0, dtype=np.float32).reshape(3, 4)
     step = make_step(lambda x, u: op.ScatterElements(x, COLUMNS, u, axis=1, reduction=reduction), [(3, 4), (2, 4)])
-    tensors = [torch.tensor(value, requires_grad=True) for value in (x, updates)]
-    expected = reduced(*tensors, reduction)
+    x_there, updates_there = (torch.tensor(value, requires_grad=True) for value in (x, updates))
+    expected = reduced(x_there, updates_there, reduction)
     expected.backward(torch.tensor(cotangent))
     output, to_x, to_updates = step.run([x, updates], cotangent)
     np.testing.assert_array_equal(output, expected.detach().numpy())
-    np.testing.assert_allclose(to_x, tensors[0].grad, rtol=1e-6)
-    np.testing.assert_allclose(to_updates, tensors[1].grad, rtol=1e-6)
+    assert x_there.grad is not None
+    assert updates_there.grad is not None
+    np.testing.assert_allclose(to_x, x_there.grad, rtol=1e-6)
+    np.testing.assert_allclose(to_updates, updates_there.grad, rtol=1e-6)
 
 
 def test_a_product_with_zeros_is_right_by_differences() -> None:

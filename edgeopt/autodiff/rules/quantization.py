@@ -46,7 +46,8 @@ def _offset(n: Site, dtype: np.dtype[np.generic]) -> Array | None:
 
 def _range(dtype: np.dtype[np.generic]) -> tuple[float, float]:
     """The smallest and the largest number of a quantized type."""
-    info = ml_dtypes.iinfo(dtype) if dtype.kind in "iu" else ml_dtypes.finfo(dtype)
+    limits = ml_dtypes.iinfo if dtype.kind in "iu" else ml_dtypes.finfo
+    info = limits(dtype)
     return float(info.min), float(info.max)
 
 
