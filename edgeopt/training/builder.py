@@ -15,8 +15,9 @@ from edgeopt.tracing import Array, Tracer, new_graph, new_model, op
 from edgeopt.training.branches import move_into_branch
 from edgeopt.training.forward import ForwardGraph
 from edgeopt.training.fused import Functions
+from edgeopt.training.names import DRAWS, SEED
 from edgeopt.training.simplify import clean_up
-from edgeopt.training.state import DRAWS, SEED, State
+from edgeopt.training.state import State
 from edgeopt_runtime.manifest import GraphInput, GraphOutput, InputSpec, Signature
 
 __all__ = ["BuiltGraph", "GraphBuilder"]

@@ -19,6 +19,7 @@ from edgeopt.training.groups import resolve
 from edgeopt.training.plan import Plan, select_trainable
 from edgeopt.training.signatures import OPTIONAL, SIGNATURES
 from edgeopt.training.state import initial_state
+from edgeopt.training.units import JOINED_SIZE
 from edgeopt.transforms import Transform
 from edgeopt_runtime.manifest import InputSpec, Manifest, OutputSpec
 
@@ -38,6 +39,7 @@ def compose(
     trainable: str | Iterable[str] | None = None,
     output: str | None = None,
     seed: int = 0,
+    joined_size: int = JOINED_SIZE,
     hessian_vector: bool = False,
     recompute: str | Iterable[str] = (),
 ) -> Bundle:
@@ -52,6 +54,7 @@ def compose(
         trainable: Patterns of parameter names; None for all that are not frozen.
         output: The model output that loss and metrics read; the first by default.
         seed: Start of the random numbers that dropout draws on the device.
+        joined_size: Parameters of at most so many elements are updated together where the rule allows it.
         hessian_vector: Whether to add the graph of Hessian-vector products.
         recompute: "auto" or patterns of node names: activations that are computed again in the backward pass.
 
@@ -70,7 +73,7 @@ def compose(
     trained = {name: model.parameters[name] for name in select_trainable(model, trainable)}
     plan = Plan(
         loss=loss,
-        groups=resolve(as_groups(optimizer), trained),
+        groups=resolve(as_groups(optimizer), trained, joined_size),
         transforms=tuple(transforms),
         metrics=tuple(metrics),
         output=chosen,
@@ -90,6 +93,7 @@ def compose(
         minimum_onnxruntime=MINIMUM_ONNXRUNTIME,
         tensors=tuple(state.tensors.values()),
         accumulators=tuple(state.accumulators.values()),
+        joined=tuple(state.joined.values()),
         hyperparameters=tuple(plan.hyperparameters()),
         inputs=(*inputs, *targets),
         outputs=tuple(outputs),

@@ -21,9 +21,9 @@ from edgeopt.losses import CrossEntropy
 from edgeopt.optimizers import Curvature, GaussNewtonBartlett, HutchinsonDiagonal, Rademacher
 from edgeopt.tracing import Array, op
 from edgeopt.training.builder import GraphBuilder
+from edgeopt.training.names import STEP
 from edgeopt.training.noise import draw
 from edgeopt.training.plan import Plan
-from edgeopt.training.state import STEP
 from edgeopt_runtime.manifest import InputSpec
 
 __all__ = ["Passes", "curvature_estimates", "curvature_sums"]

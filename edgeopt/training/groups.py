@@ -12,6 +12,8 @@ import numpy as np
 
 from edgeopt.errors import ParameterPatternError, SignatureError
 from edgeopt.optimizers import Curvature, Group, Ingredient, Optimizer, ParameterGroups
+from edgeopt.training.names import slot_name
+from edgeopt.training.units import JOINED_SIZE, Unit, make_units
 from edgeopt_runtime.manifest import Hyperparameter
 
 __all__ = ["UpdateGroup", "no_match", "resolve"]
@@ -29,6 +31,7 @@ class UpdateGroup:
         slots: The first values of the slots, by parameter.
         shared: The first values of the slots that the parameters share.
         ingredients: What an update needs beside the gradient, by parameter.
+        units: The parameters as they are updated, one by one or joined.
         hyperparameters: The full name of each of the rule's numbers.
         schedule: The full name of each number of the rule's schedule.
         multiplier: The full name of the factor of the learning rate, where there is one.
@@ -40,6 +43,7 @@ class UpdateGroup:
     slots: Mapping[str, Mapping[str, NumpyArray]]
     shared: Mapping[str, NumpyArray]
     ingredients: Mapping[str, Mapping[str, Ingredient]]
+    units: tuple[Unit, ...]
     hyperparameters: Mapping[str, str]
     schedule: Mapping[str, str]
     multiplier: str | None
@@ -54,6 +58,15 @@ class UpdateGroup:
         """The name of the state tensor of a shared slot."""
         return f"optimizer.{self.name}.{slot}" if self.name else f"optimizer.{slot}"
 
+    def slot_name(self, slot: str, unit: Unit) -> str:
+        """The name of the tensor that the graphs read and write for a slot of a unit."""
+        # Scalars are the same for all members: the graphs read the first one's, and write all.
+        return slot_name(slot, next(iter(unit.members)) if slot in unit.scalars else unit.name)
+
+    def needs(self, unit: Unit) -> tuple[str, ...]:
+        """Names of the ingredients of a unit."""
+        return tuple(self.ingredients[next(iter(unit.members))])
+
     def curvatures(self) -> Iterator[tuple[str, str, Curvature]]:
         """Parameter, name and kind of each ingredient that takes further passes through the model."""
         for parameter, needed in self.ingredients.items():
@@ -62,10 +75,17 @@ class UpdateGroup:
                     yield parameter, name, ingredient
 
 
-def resolve(optimizer: ParameterGroups, parameters: Mapping[str, NumpyArray]) -> tuple[UpdateGroup, ...]:
+def resolve(
+    optimizer: ParameterGroups, parameters: Mapping[str, NumpyArray], joined_size: int = JOINED_SIZE
+) -> tuple[UpdateGroup, ...]:
     """Give each parameter to its group, and leave out those that are frozen and groups without parameters.
 
     The group of the parameters that nothing else matches comes first.
+
+    Args:
+        optimizer: Rules and groups.
+        parameters: The parameters to train, by name.
+        joined_size: The number of elements up to which parameters are joined where a rule allows it.
 
     Raises:
         ParameterPatternError: A group gets no parameter, or all of them are frozen.
@@ -78,15 +98,15 @@ def resolve(optimizer: ParameterGroups, parameters: Mapping[str, NumpyArray]) ->
     for place, group in enumerate(optimizer.groups):
         _check(group, optimizer.name(place), members[place], parameters)
     resolved = tuple(
-        _update_group(optimizer, place, {name: parameters[name] for name in names})
+        _update_group(optimizer, place, {name: parameters[name] for name in names}, joined_size)
         for place, names in members.items()
         if names and not (place is not None and optimizer.groups[place].frozen)
     )
     if not resolved:
         raise ParameterPatternError("No parameter is trainable: all of them are in frozen groups.")
     numbers: dict[str, Hyperparameter] = {}
-    for group in resolved:
-        for full, number in group.values.items():
+    for entry in resolved:
+        for full, number in entry.values.items():
             if numbers.setdefault(full, number) != number:
                 raise SignatureError(f"Two hyperparameters would be called {full!r}; give the group another name.")
     return resolved
@@ -103,7 +123,9 @@ def _check(group: Group, name: str, members: Sequence[str], parameters: Mapping[
         )
 
 
-def _update_group(optimizer: ParameterGroups, place: int | None, parameters: Mapping[str, NumpyArray]) -> UpdateGroup:
+def _update_group(
+    optimizer: ParameterGroups, place: int | None, parameters: Mapping[str, NumpyArray], joined_size: int
+) -> UpdateGroup:
     default = optimizer.default
     group = Group() if place is None else optimizer.groups[place]
     name = "" if place is None else optimizer.name(place)
@@ -121,12 +143,14 @@ def _update_group(optimizer: ParameterGroups, place: int | None, parameters: Map
     if multiplier is not None:
         text = f"factor of the learning rate in the group {name}"
         values[multiplier] = Hyperparameter(multiplier, "float64", float(group.lr_multiplier), text)
+    ingredients = {key: rule.ingredients(parameter) for key, parameter in parameters.items()}
     return UpdateGroup(
         name=name,
         rule=rule,
         slots={key: rule.init(parameter) for key, parameter in parameters.items()},
         shared=rule.init_shared(parameters),
-        ingredients={key: rule.ingredients(parameter) for key, parameter in parameters.items()},
+        ingredients=ingredients,
+        units=make_units(rule, parameters, ingredients, joined_size, f"joined.{name}" if name else "joined"),
         hyperparameters=own,
         schedule=schedule,
         multiplier=multiplier,

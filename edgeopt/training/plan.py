@@ -12,6 +12,7 @@ from edgeopt.metrics import Metric
 from edgeopt.schedules import SCHEDULES, Schedule
 from edgeopt.training.forward import ForwardModel
 from edgeopt.training.groups import UpdateGroup, no_match
+from edgeopt.training.units import Unit
 from edgeopt.transforms import Transform
 from edgeopt_runtime.manifest import Hyperparameter
 
@@ -48,6 +49,11 @@ class Plan:
     def trainable(self) -> tuple[str, ...]:
         """Names of the parameters that are updated."""
         return tuple(name for group in self.groups for name in group.members)
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """The trainable parameters as they are updated, one by one or joined."""
+        return tuple(unit for group in self.groups for unit in group.units)
 
     def hyperparameters(self) -> Iterator[Hyperparameter]:
         """Every hyperparameter under its full name, `owner.name`; the description names the class to read about it."""

@@ -12,8 +12,9 @@ from edgeopt.tracing import Array
 from edgeopt.training.builder import BuiltGraph, GraphBuilder
 from edgeopt.training.curvature import Passes, curvature_estimates, curvature_sums
 from edgeopt.training.forward import ForwardModel
+from edgeopt.training.names import ACCUMULATED_WEIGHT, accumulator_name, curvature_name
 from edgeopt.training.plan import Plan
-from edgeopt.training.state import ACCUMULATED_WEIGHT, State, accumulator_name, curvature_name
+from edgeopt.training.state import State
 from edgeopt.training.update import add_update
 from edgeopt.training.view import look_through
 from edgeopt_runtime.manifest import InputSpec
@@ -79,17 +80,18 @@ def _accumulate(model: ForwardModel, plan: Plan, state: State, targets: Sequence
     builder = GraphBuilder("accumulate", state, model.train)
     gradients, weight = _gradients(builder, plan, targets, averaged=False)
     sums = curvature_sums(Passes(builder, plan, targets, gradients, xp.ones_like(weight)))
-    _add_to_accumulators(builder, gradients, weight)
+    _add_to_accumulators(builder, plan, gradients, weight)
     for (parameter, ingredient), value in sums.items():
         accumulator = builder.state(curvature_name(ingredient, parameter))
         builder.set_state(curvature_name(ingredient, parameter), accumulator + xp.astype(value, accumulator.dtype))
     return builder.finish()
 
 
-def _add_to_accumulators(builder: GraphBuilder, sums: Mapping[str, Array], weight: Array) -> None:
-    for name, value in sums.items():
-        accumulator = builder.state(accumulator_name(name))
-        builder.set_state(accumulator_name(name), accumulator + xp.astype(value, accumulator.dtype))
+def _add_to_accumulators(builder: GraphBuilder, plan: Plan, sums: Mapping[str, Array], weight: Array) -> None:
+    for unit in plan.units:
+        name = accumulator_name(unit.name)
+        accumulator, value = builder.state(name), unit.gather(sums)
+        builder.set_state(name, accumulator + xp.astype(value, accumulator.dtype))
     accumulated = builder.state(ACCUMULATED_WEIGHT)
     builder.set_state(ACCUMULATED_WEIGHT, accumulated + xp.astype(weight, accumulated.dtype))
 
@@ -116,7 +118,7 @@ def _hessian_vector(model: ForwardModel, plan: Plan, state: State, targets: Sequ
         name: xp.zeros_like(parameters[name]) if product is None else product
         for name, product in zip(parameters, found, strict=True)
     }
-    _add_to_accumulators(builder, products, weight)
+    _add_to_accumulators(builder, plan, products, weight)
     return builder.finish()
 
 
@@ -126,9 +128,9 @@ def _apply(model: ForwardModel, plan: Plan, state: State, targets: Sequence[Inpu
     weight = builder.state(ACCUMULATED_WEIGHT)
     share = 1.0 / weight
     gradients = {}
-    for name in plan.trainable:
-        accumulator, parameter = builder.state(accumulator_name(name)), builder.state(name)
-        gradients[name] = xp.astype(accumulator * xp.astype(share, accumulator.dtype), parameter.dtype)
+    for unit in plan.units:
+        accumulator, parameter = builder.state(accumulator_name(unit.name)), builder.state(next(iter(unit.members)))
+        gradients[unit.name] = xp.astype(accumulator * xp.astype(share, accumulator.dtype), parameter.dtype)
     sums = {
         (parameter, name): xp.astype(builder.state(curvature_name(name, parameter)), builder.state(parameter).dtype)
         for group in plan.groups

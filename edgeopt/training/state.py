@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,40 +10,20 @@ import numpy as np
 
 from edgeopt.errors import SignatureError
 from edgeopt.training.forward import ForwardModel
+from edgeopt.training.groups import UpdateGroup
+from edgeopt.training.names import (
+    ACCUMULATED_WEIGHT,
+    DRAWS,
+    SEED,
+    STEP,
+    accumulator_name,
+    curvature_name,
+    slot_name,
+)
 from edgeopt.training.plan import Plan
-from edgeopt_runtime.manifest import TensorSpec
+from edgeopt_runtime.manifest import Joined, TensorSpec, flat_spec
 
-__all__ = [
-    "ACCUMULATED_WEIGHT",
-    "DRAWS",
-    "SEED",
-    "STEP",
-    "State",
-    "accumulator_name",
-    "curvature_name",
-    "initial_state",
-    "slot_name",
-]
-
-STEP = "optimizer.step"
-SEED = "random.seed"
-DRAWS = "random.draws"
-ACCUMULATED_WEIGHT = "accumulated.weight"
-
-
-def slot_name(slot: str, parameter: str) -> str:
-    """The name of an optimizer's state tensor."""
-    return f"optimizer.{slot}.{parameter}"
-
-
-def accumulator_name(parameter: str) -> str:
-    """The name of a gradient accumulator."""
-    return f"accumulator.{parameter}"
-
-
-def curvature_name(ingredient: str, parameter: str) -> str:
-    """The name of an accumulator of curvature."""
-    return f"curvature.{ingredient}.{parameter}"
+__all__ = ["State", "initial_state"]
 
 
 @dataclass(frozen=True)
@@ -55,9 +36,12 @@ class State:
     tensors: dict[str, TensorSpec]
     accumulators: dict[str, TensorSpec]
     values: dict[str, np.ndarray[Any, Any]]
+    joined: dict[str, Joined]
 
     def spec(self, name: str) -> TensorSpec:
-        """The description of a tensor or an accumulator."""
+        """The description of a tensor, a joined one or an accumulator."""
+        if name in self.joined:
+            return flat_spec(self.joined[name], {**self.tensors, **self.accumulators})
         return self.tensors[name] if name in self.tensors else self.accumulators[name]
 
 
@@ -97,15 +81,25 @@ def initial_state(model: ForwardModel, plan: Plan, seed: int) -> State:
             add(group.shared_name(slot), value, "optimizer", slot=slot)
         for parameter, ingredient, _ in group.curvatures():
             accumulate(curvature_name(ingredient, parameter), parameter, ingredient)
+    joined = {entry.name: entry for group in plan.groups for entry in _joined(group)}
     add(STEP, np.zeros((), np.int64), "counter")
     add(SEED, np.asarray(seed, np.int64), "seed")
     add(DRAWS, np.zeros((), np.int64), "counter")
-    clash = sorted({*accumulators, ACCUMULATED_WEIGHT} & set(tensors))
+    clash = sorted(({*accumulators, ACCUMULATED_WEIGHT} & {*tensors, *joined}) | (joined.keys() & tensors.keys()))
     if clash:
-        raise SignatureError(f"Accumulators would be called {clash}, as parts of the model are; rename those.")
+        raise SignatureError(f"Other tensors would be called {clash}, as parts of the model are; rename those.")
     weight_dtype = _wide(model.parameters[plan.trainable[0]].dtype)
     accumulators[ACCUMULATED_WEIGHT] = TensorSpec(ACCUMULATED_WEIGHT, "accumulator", weight_dtype, ())
-    return State(tensors, accumulators, values)
+    return State(tensors, accumulators, values, joined)
+
+
+def _joined(group: UpdateGroup) -> Iterator[Joined]:
+    for unit in group.units:
+        if unit.joined:
+            slots = group.slots[next(iter(unit.members))]
+            for slot in [slot for slot in slots if slot not in unit.scalars]:
+                yield Joined(slot_name(slot, unit.name), tuple(slot_name(slot, name) for name in unit.members))
+            yield Joined(accumulator_name(unit.name), tuple(accumulator_name(name) for name in unit.members))
 
 
 def _wide(dtype: np.dtype[Any]) -> str:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
 
 from edgeopt import tracing as xp
-from edgeopt.tracing import Array
+from edgeopt.optimizers import Curvature
+from edgeopt.tracing import Array, op
 from edgeopt.training.builder import GraphBuilder
 from edgeopt.training.fused import static_flags
 from edgeopt.training.groups import UpdateGroup
+from edgeopt.training.names import STEP, slot_name
 from edgeopt.training.noise import draw
 from edgeopt.training.plan import Plan
-from edgeopt.training.state import STEP, slot_name
+from edgeopt.training.unit_arrays import state_inputs, unit_states
+from edgeopt.training.units import Unit
 
 __all__ = ["add_update", "hyper_inputs"]
 
@@ -32,14 +36,17 @@ def add_update(
     Args:
         builder: The graph.
         plan: The settings.
-        gradients: The gradient of each trainable parameter.
+        gradients: The gradient of each trainable parameter, or of each joined unit as one vector.
         curvature: By parameter and name, what the rules need of it.
     """
     completed = builder.state(STEP)
     step = completed + np.int64(1)
-    parameters = {name: builder.state(name) for name in gradients}
     transformed = dict(gradients)
+    if plan.transforms:
+        for unit in [unit for group in plan.groups for unit in group.units if unit.name in transformed]:
+            transformed |= unit.split(transformed.pop(unit.name)) if unit.joined else {}
     for position in range(len(plan.transforms)):
+        parameters = {name: builder.state(name) for name in transformed}
         transformed = _apply_transform(builder, plan, position, parameters, transformed, step)
     reported: dict[tuple[str, ...], str] = {}
     for group in plan.groups:
@@ -112,38 +119,57 @@ def _update_group(
 ) -> None:
     """One function for the whole group, so that a native kernel can update it in one pass."""
     rule = group.rule
-    inputs = {"step": step, **hyper}
+    inputs = {"step": step, **hyper, **state_inputs(builder, group, group.units)}
     for slot in group.shared:
         inputs[f"shared.{slot}"] = builder.state(group.shared_name(slot))
-    for name, slots in group.slots.items():
-        parameter = builder.state(name)
-        inputs[f"param.{name}"], inputs[f"grad.{name}"] = parameter, gradients[name]
-        for slot in slots:
-            inputs[f"{slot}.{name}"] = builder.state(slot_name(slot, name))
-        for key, ingredient in group.ingredients[name].items():
-            known = curvature.get((name, key))
-            inputs[f"{key}.{name}"] = draw(ingredient, parameter) if known is None else known
+    for unit in group.units:
+        inputs |= {f"grad.{name}": gradients[name] for name in (unit.name, *unit.members) if name in gradients}
+        for name in unit.members:
+            inputs |= {f"{key}.{name}": value for (owner, key), value in curvature.items() if owner == name}
+        inputs |= {f"{key}.{unit.name}": value for key, value in _noise(builder, group, unit).items()}
 
     def body(x: dict[str, Array]) -> dict[str, Array]:
-        params = {name: x[f"param.{name}"] for name in group.members}
-        grads = {name: x[f"grad.{name}"] for name in group.members}
-        states = {
-            name: {key: x[f"{key}.{name}"] for key in (*slots, *group.ingredients[name])}
-            for name, slots in group.slots.items()
-        }
+        params, states = unit_states(group, group.units, x)
+        grads = {unit.name: unit.gather(x, "grad.") for unit in group.units}
+        for unit in group.units:
+            states[unit.name] |= {key: unit.gather(x, f"{key}.") for key in group.needs(unit)}
         shared = {slot: x[f"shared.{slot}"] for slot in group.shared}
         own = {key: x[key] for key in hyper}
-        moved, states, shared = rule.update_all(xp, params, grads, states, shared, own, x["step"])
-        results = {f"param.{name}": value for name, value in moved.items()}
-        results |= {f"{slot}.{name}": value for name, slots in states.items() for slot, value in slots.items()}
-        results |= {f"shared.{slot}": value for slot, value in shared.items()}
+        moved, slots, shared = rule.update_all(xp, params, grads, states, shared, own, x["step"])
+        results = {f"shared.{slot}": value for slot, value in shared.items()}
+        for unit in group.units:
+            results |= {f"{slot}.{unit.name}": value for slot, value in slots[unit.name].items()}
+            parts = unit.split(moved[unit.name]) if unit.joined else {unit.name: moved[unit.name]}
+            results |= {f"param.{name}": part for name, part in parts.items()}
         # A slot that comes out as it went in needs no output: what no graph writes stays.
-        return {f"updated.{key}": value for key, value in results.items() if value is not x[key]}
+        return {f"updated.{key}": value for key, value in results.items() if value is not x.get(key)}
 
     results = builder.functions.call(builder.tracer, type(rule).__name__, inputs, body, static_flags(rule))
-    targets = {f"updated.param.{name}": name for name in group.members}
-    targets |= {f"updated.{s}.{name}": slot_name(s, name) for name, slots in group.slots.items() for s in slots}
-    targets |= {f"updated.shared.{slot}": group.shared_name(slot) for slot in group.shared}
-    for key, tensor in targets.items():
-        if key in results:
+    for key, tensors in _targets(group).items():
+        for tensor in tensors if key in results else ():
             builder.set_state(tensor, results[key])
+
+
+def _targets(group: UpdateGroup) -> dict[str, list[str]]:
+    """The state tensors that each result of the function becomes."""
+    targets = {f"updated.shared.{slot}": [group.shared_name(slot)] for slot in group.shared}
+    for unit in group.units:
+        targets |= {f"updated.param.{name}": [name] for name in unit.members}
+        for slot in group.slots[next(iter(unit.members))]:
+            alike = unit.joined and slot in unit.scalars
+            tensors = [slot_name(slot, name) for name in unit.members] if alike else [group.slot_name(slot, unit)]
+            targets[f"updated.{slot}.{unit.name}"] = tensors
+    return targets
+
+
+def _noise(builder: GraphBuilder, group: UpdateGroup, unit: Unit) -> dict[str, Array]:
+    """Random numbers for all members at once."""
+    first, *_ = unit.members
+    needed = {key: need for key, need in group.ingredients[first].items() if not isinstance(need, Curvature)}
+    if not needed:
+        return {}
+    like = builder.state(first)
+    if unit.joined:
+        size = sum(math.prod(shape) for shape in unit.members.values())
+        like = op.Expand(builder.tracer.constant(np.zeros((), like.dtype)), np.asarray([size], np.int64))
+    return {key: draw(need, like) for key, need in needed.items()}

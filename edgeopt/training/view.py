@@ -7,8 +7,9 @@ from edgeopt.tracing import Array
 from edgeopt.training.builder import GraphBuilder
 from edgeopt.training.fused import static_flags
 from edgeopt.training.groups import UpdateGroup
+from edgeopt.training.names import STEP
 from edgeopt.training.plan import Plan
-from edgeopt.training.state import STEP, slot_name
+from edgeopt.training.unit_arrays import state_inputs, unit_states
 from edgeopt.training.update import hyper_inputs
 
 __all__ = ["look_through"]
@@ -27,23 +28,21 @@ def look_through(builder: GraphBuilder, plan: Plan) -> None:
 def _views(builder: GraphBuilder, group: UpdateGroup) -> dict[str, Array]:
     """One function for the group; only the parameters that have a view of their own."""
     rule = group.rule
-    members = [name for name in group.members if builder.reads(name)]
+    units = [unit for unit in group.units if any(builder.reads(name) for name in unit.members)]
     completed = builder.state(STEP)
     hyper = hyper_inputs(builder, group, completed)
-    inputs = {"step": completed, **hyper}
-    for name in members:
-        inputs[f"param.{name}"] = builder.state(name)
-        inputs |= {f"{slot}.{name}": builder.state(slot_name(slot, name)) for slot in group.slots[name]}
+    inputs = {"step": completed, **hyper, **state_inputs(builder, group, units)}
 
     def body(x: dict[str, Array]) -> dict[str, Array]:
+        params, states = unit_states(group, units, x)
         own = {key: x[key] for key in hyper}
-        results = {}
-        for name in members:
-            state = {slot: x[f"{slot}.{name}"] for slot in group.slots[name]}
-            view = rule.view(xp, x[f"param.{name}"], state, own, x["step"])
-            if view is not x[f"param.{name}"]:
-                results[f"view.{name}"] = view
-        return results
+        results: dict[str, Array] = {}
+        for unit in units:
+            param = params[unit.name]
+            view = rule.view(xp, param, states[unit.name], own, x["step"])
+            if view is not param:
+                results |= unit.split(view) if unit.joined else {unit.name: view}
+        return {f"view.{name}": view for name, view in results.items()}
 
     name = f"{type(rule).__name__}View"
     results = builder.functions.call(builder.tracer, name, inputs, body, static_flags(rule))

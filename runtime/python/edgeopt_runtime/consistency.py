@@ -30,17 +30,19 @@ def check_consistency(manifest: Manifest) -> None:
     """
     # State, batches and hyperparameters are inputs of the same graphs and so share one set of names.
     _unique(
-        "tensors, accumulators, hyperparameters and inputs",
-        (
-            spec.name
-            for specs in (manifest.tensors, manifest.accumulators, manifest.hyperparameters, manifest.inputs)
-            for spec in specs
-        ),
+        "tensors, accumulators, joined, hyperparameters and inputs",
+        [
+            *(spec.name for spec in (*manifest.tensors, *manifest.accumulators)),
+            *(entry.name for entry in manifest.joined),
+            *(number.name for number in manifest.hyperparameters),
+            *(spec.name for spec in manifest.inputs),
+        ],
     )
     _unique("outputs", (output.name for output in manifest.outputs))
     tensors = {spec.name: spec for spec in manifest.tensors}
     for spec in (*manifest.tensors, *manifest.accumulators):
         _check_owner(spec, tensors)
+    _check_joined(manifest)
     if not manifest.signatures:
         _fail("signatures", "names no graph")
     for name, signature in manifest.signatures.items():
@@ -74,9 +76,24 @@ def _check_owner(spec: TensorSpec, tensors: Mapping[str, TensorSpec]) -> None:
         _fail(where, "must have the shape of its parameter, or none without a parameter")
 
 
+def _check_joined(manifest: Manifest) -> None:
+    specs = {spec.name: spec for spec in (*manifest.tensors, *manifest.accumulators)}
+    _unique("joined", (member for entry in manifest.joined for member in entry.members))
+    for entry in manifest.joined:
+        where = f"joined: {entry.name}"
+        if not entry.members:
+            _fail(where, "has no members")
+        for member in entry.members:
+            if member not in specs:
+                _fail(where, f"has the member {member!r}, and there is no such tensor")
+        kinds = {(specs[member].role, specs[member].dtype) for member in entry.members}
+        if len(kinds) > 1 or specs[entry.members[0]].role not in ("optimizer", "accumulator"):
+            _fail(where, "must have members of one dtype that are all optimizer state, or all accumulators")
+
+
 def _check_inputs(where: str, name: str, signature: Signature, manifest: Manifest) -> None:
     known = {
-        "state": {spec.name for spec in (*manifest.tensors, *manifest.accumulators)},
+        "state": {spec.name for spec in manifest.memory},
         "hyper": {spec.name for spec in manifest.hyperparameters},
         "batch": {spec.name for spec in manifest.inputs if spec.kind == "model" or signature.file != "predict.onnx"},
     }
@@ -101,7 +118,7 @@ def _check_vector(where: str, name: str, port: GraphInput, manifest: Manifest) -
 
 def _check_outputs(where: str, name: str, signature: Signature, manifest: Manifest) -> None:
     where = f"{where}.outputs"
-    tensors = {spec.name for spec in (*manifest.tensors, *manifest.accumulators)}
+    tensors = {spec.name for spec in manifest.memory}
     outputs = {spec.name for spec in manifest.outputs}
     weights = {port.name for port in signature.outputs if port.kind == "weight"}
     _unique(where, (port.name for port in signature.outputs))

@@ -47,8 +47,7 @@ class Engine:
             raise StateError(f'`on_nonfinite` must be "raise", "skip" or "ignore", not {on_nonfinite!r}.')
         self.manifest = contents.manifest
         self.graphs = dict(contents.graphs)
-        specs = (*self.manifest.tensors, *self.manifest.accumulators)
-        self.state = StateBuffers(specs, contents.state, self.manifest.signatures)
+        self.state = StateBuffers(self.manifest, contents.state)
         self.hyper = Hyperparameters(self.manifest.hyperparameters)
         self.pending = any(spec.name in contents.state for spec in self.manifest.accumulators)
         self.inputs: tuple[InputSpec, ...] = tuple(sorted(self.manifest.inputs, key=lambda spec: spec.kind != "model"))

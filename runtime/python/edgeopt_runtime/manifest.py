@@ -22,10 +22,12 @@ __all__ = [
     "GraphOutput",
     "Hyperparameter",
     "InputSpec",
+    "Joined",
     "Manifest",
     "OutputSpec",
     "Signature",
     "TensorSpec",
+    "flat_spec",
 ]
 
 FORMAT = "edgeopt"
@@ -58,6 +60,21 @@ class TensorSpec:
     def nbytes(self) -> int:
         """Size of the tensor's data in bytes."""
         return math.prod(self.shape) * DTYPES[self.dtype].storage.itemsize
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Tensors that the graphs see as one flat tensor: their elements in row-major order, one tensor after the other.
+
+    The members are what is saved, restored and asked for by name; the graphs know the joined tensor only.
+
+    Attributes:
+        name: Of the joined tensor, also that of the graph inputs that read it.
+        members: Names of its parts, in order; all of one dtype.
+    """
+
+    name: str
+    members: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -151,8 +168,17 @@ class Manifest:
     inputs: tuple[InputSpec, ...]
     outputs: tuple[OutputSpec, ...]
     signatures: Mapping[str, Signature]
+    joined: tuple[Joined, ...] = ()
     producer: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, FileEntry] = field(default_factory=dict)
+
+    @property
+    def memory(self) -> tuple[TensorSpec, ...]:
+        """The tensors that the graphs read and write: all but those that are joined, and what they are joined to."""
+        specs = {spec.name: spec for spec in (*self.tensors, *self.accumulators)}
+        flat = [flat_spec(entry, specs) for entry in self.joined]
+        members = {name for entry in self.joined for name in entry.members}
+        return (*(spec for spec in specs.values() if spec.name not in members), *flat)
 
     def to_json(self) -> str:
         """The text of ``manifest.json``; equal manifests give equal text."""
@@ -165,6 +191,7 @@ class Manifest:
             "producer": dict(sorted(self.producer.items())),
             "tensors": [_fields(spec) for spec in self.tensors],
             "accumulators": [_fields(spec) for spec in self.accumulators],
+            **({"joined": [_fields(entry) for entry in self.joined]} if self.joined else {}),
             "hyperparameters": [_fields(spec) for spec in self.hyperparameters],
             "inputs": [_fields(spec) for spec in self.inputs],
             "outputs": [_fields(spec) for spec in self.outputs],
@@ -179,6 +206,13 @@ class Manifest:
             "files": {name: _fields(entry) for name, entry in sorted(self.files.items())},
         }
         return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def flat_spec(entry: Joined, specs: Mapping[str, TensorSpec]) -> TensorSpec:
+    """What the graphs see of joined tensors, given the description of each by name."""
+    parts = [specs[name] for name in entry.members]
+    size = sum(math.prod(part.shape) for part in parts)
+    return TensorSpec(entry.name, parts[0].role, parts[0].dtype, (size,), slot=parts[0].slot)
 
 
 def _fields(record: Any) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from edgeopt_runtime.manifest import (
     GraphOutput,
     Hyperparameter,
     InputSpec,
+    Joined,
     Manifest,
     OutputSpec,
     Signature,
@@ -159,7 +160,8 @@ def parse_manifest(text: str | bytes) -> Manifest:
         (
             *("format", "schema_version", "opset", "ir_version", "minimum_onnxruntime", "producer", "tensors"),
             *("accumulators", "hyperparameters", "inputs", "outputs", "signatures", "files"),
-        )
+        ),
+        ("joined",),
     )
     manifest = Manifest(
         opset=entries["opset"].integer(1),
@@ -168,6 +170,7 @@ def parse_manifest(text: str | bytes) -> Manifest:
         producer={key: node.text() for key, node in entries["producer"].mapping().items()},
         tensors=entries["tensors"].array(lambda node: _tensor(node, ROLES)),
         accumulators=entries["accumulators"].array(lambda node: _tensor(node, ("accumulator",))),
+        joined=entries["joined"].array(_joined) if "joined" in entries else (),
         hyperparameters=entries["hyperparameters"].array(_hyperparameter),
         inputs=entries["inputs"].array(_input),
         outputs=entries["outputs"].array(_output),
@@ -218,6 +221,11 @@ def _tensor(node: Node, roles: Collection[str]) -> TensorSpec:
         parameter=entries["parameter"].label() if "parameter" in entries else None,
         slot=entries["slot"].label() if "slot" in entries else None,
     )
+
+
+def _joined(node: Node) -> Joined:
+    entries = node.record(("name", "members"))
+    return Joined(name=entries["name"].label(), members=entries["members"].array(Node.label))
 
 
 def _hyperparameter(node: Node) -> Hyperparameter:

@@ -157,7 +157,7 @@ def _check_graph(session: onnxruntime.InferenceSession, signature: Signature, ma
     """Compare a graph with its signature; returns the dtype of each output."""
     described: dict[str, tuple[str, tuple[int | str, ...]]] = {
         **{spec.name: (spec.dtype, spec.shape) for spec in manifest.inputs},
-        **{spec.name: (spec.dtype, spec.shape) for spec in (*manifest.tensors, *manifest.accumulators)},
+        **{spec.name: (spec.dtype, spec.shape) for spec in manifest.memory},
         **{spec.name: (spec.dtype, ()) for spec in manifest.hyperparameters},
     }
     described.update({port.name: described[port.tensor] for port in signature.inputs if port.tensor is not None})

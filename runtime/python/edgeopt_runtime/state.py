@@ -10,6 +10,7 @@ which says which of the two buffers holds the current values.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ import onnxruntime
 
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import StateError, UnsupportedVersionError
-from edgeopt_runtime.manifest import Signature, TensorSpec
+from edgeopt_runtime.manifest import Joined, Manifest, Signature, TensorSpec
 from edgeopt_runtime.tensors import aligned_copy, aligned_empty, check_array
 
 if TYPE_CHECKING:
@@ -49,29 +50,31 @@ def ort_value(array: NDArray[Any], dtype: str) -> onnxruntime.OrtValue:
 class StateBuffers:
     """Named tensors with their buffers.
 
+    Tensors that are joined lie in the memory of the joined tensor, where `current` finds them by their own names.
+
     Args:
-        specs: All tensors, accumulators among them.
-        values: Their first values, which are copied; tensors without one start as zeros.
-        signatures: The graphs, which decide what is replaced together.
+        manifest: Describes the tensors, and the graphs, which decide what is replaced together.
+        values: First values, which are copied; tensors without one start as zeros.
     """
 
-    def __init__(
-        self,
-        specs: Sequence[TensorSpec],
-        values: Mapping[str, NDArray[Any]],
-        signatures: Mapping[str, Signature],
-    ) -> None:
-        self.specs = {spec.name: spec for spec in specs}
+    def __init__(self, manifest: Manifest, values: Mapping[str, NDArray[Any]]) -> None:
+        memory = manifest.memory
+        self.specs = {spec.name: spec for spec in (*manifest.tensors, *manifest.accumulators, *memory)}
         self.sides = 0
         self._buffers: dict[tuple[str, bool], NDArray[Any]] = {}
         self._values: dict[tuple[str, bool], onnxruntime.OrtValue] = {}
-        for spec in specs:
+        self._bits = _group_bits(memory, manifest.signatures)
+        self._places = {
+            member: place for entry in manifest.joined for member, place in _places(entry, self.specs).items()
+        }
+        for spec in memory:
             if spec.name in values:
                 self._buffers[spec.name, False] = aligned_copy(values[spec.name])
             else:
                 self._buffers[spec.name, False] = aligned_empty(spec.shape, DTYPES[spec.dtype].storage)
                 self._buffers[spec.name, False].fill(0)
-        self._bits = _group_bits(specs, signatures)
+        for member in self._places.keys() & values.keys():
+            self.current(member)[...] = values[member]
 
     def mask(self, names: Iterable[str]) -> int:
         """The bits of ``sides`` that concern these tensors."""
@@ -82,6 +85,9 @@ class StateBuffers:
 
     def current(self, name: str) -> NDArray[Any]:
         """The array that holds the tensor now; it shares the session's memory."""
+        if name in self._places:
+            joined, part = self._places[name]
+            return self.current(joined)[part].reshape(self.specs[name].shape)
         return self._buffers[name, bool(self.sides & self._bits[name])]
 
     def reading(self, name: str) -> onnxruntime.OrtValue:
@@ -135,6 +141,16 @@ class StateBuffers:
                 self._buffers[key] = aligned_empty(spec.shape, DTYPES[spec.dtype].storage)
             self._values[key] = ort_value(self._buffers[key], spec.dtype)
         return self._values[key]
+
+
+def _places(entry: Joined, specs: Mapping[str, TensorSpec]) -> dict[str, tuple[str, slice]]:
+    """Where in the joined tensor each member lies."""
+    places, start = {}, 0
+    for member in entry.members:
+        end = start + math.prod(specs[member].shape)
+        places[member] = entry.name, slice(start, end)
+        start = end
+    return places
 
 
 def _group_bits(specs: Sequence[TensorSpec], signatures: Mapping[str, Signature]) -> dict[str, int]:

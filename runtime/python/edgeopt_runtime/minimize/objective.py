@@ -202,7 +202,7 @@ def _layout(engine: Engine) -> Iterable[_Part]:
 
 def _changed(engine: Engine, parts: list[_Part]) -> set[str]:
     """The state that minimising changes: the parameters, and the buffers and counters that a pass writes."""
-    accumulators = {spec.name for spec in engine.manifest.accumulators}
+    accumulators = {spec.name for spec in engine.manifest.memory if spec.role == "accumulator"}
     written = {part.parameter for part in parts}
     for name in ("accumulate", "hessian_vector"):
         if name in engine.manifest.signatures:

@@ -1,0 +1,25 @@
+"""Names of state tensors."""
+
+from __future__ import annotations
+
+__all__ = ["ACCUMULATED_WEIGHT", "DRAWS", "SEED", "STEP", "accumulator_name", "curvature_name", "slot_name"]
+
+STEP = "optimizer.step"
+SEED = "random.seed"
+DRAWS = "random.draws"
+ACCUMULATED_WEIGHT = "accumulated.weight"
+
+
+def slot_name(slot: str, parameter: str) -> str:
+    """The name of an optimizer's state tensor."""
+    return f"optimizer.{slot}.{parameter}"
+
+
+def accumulator_name(parameter: str) -> str:
+    """The name of a gradient accumulator."""
+    return f"accumulator.{parameter}"
+
+
+def curvature_name(ingredient: str, parameter: str) -> str:
+    """The name of an accumulator of curvature."""
+    return f"curvature.{ingredient}.{parameter}"
