@@ -73,6 +73,13 @@ def elu(n: Site) -> Array:
     return _exponential_unit(n.x, n.number("alpha", 1.0))
 
 
+@double("Celu")
+def celu(n: Site) -> Array:
+    """alpha (exp(x/alpha) - 1) below zero; a model made float64 can hold it, though ONNX knows it in float32 only."""
+    alpha = n.number("alpha", 1.0)
+    return xp.maximum(n.x, 0.0) + (xp.exp(xp.minimum(n.x, 0.0) * (1.0 / alpha)) - 1.0) * alpha
+
+
 @double("Selu")
 def selu(n: Site) -> Array:
     """The constants that the ONNX operator states."""

@@ -4,12 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from torch.nn import functional
 
 from edgeopt.autodiff.registry import RULES
 from edgeopt.autodiff.rules import activations
+from edgeopt.testing import check_gradients
 from edgeopt.tracing import op
 
 X = [(3, 4)]
@@ -40,8 +42,11 @@ def test_gradients(row: tuple[Any, ...], check_row: Callable[..., None]) -> None
 
 @pytest.mark.parametrize("alpha", [1.0, 0.5])
 def test_celu(alpha: float, check_row: Callable[..., None]) -> None:
-    """ONNX defines Celu for float32 alone, so there is nothing to take differences of in float64."""
+    """ONNX defines Celu for float32 alone; only a whole model can be made float64."""
     check_row(("Celu", lambda x: functional.celu(x, alpha), X, {"alpha": alpha}), order=0)
+    text = f'<ir_version: 9, opset_import: ["" : 20]> f (float[6] x) => (float[6] y) {{ y = Celu<alpha = {alpha}>(x) }}'
+    for order in (1, 2):
+        check_gradients(onnx.parser.parse_model(text), [np.linspace(-2, 2, 6)], order=order)
 
 
 def test_every_rule_has_a_row() -> None:
