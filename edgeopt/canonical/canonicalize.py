@@ -10,6 +10,7 @@ import onnx_ir.passes.common as common_passes
 
 from edgeopt.canonical import decompositions as _decompositions  # noqa: F401  # fills the table
 from edgeopt.canonical import older as _older  # noqa: F401  # fills the table
+from edgeopt.canonical.copies import copied, deserialized
 from edgeopt.canonical.dimensions import name_dimensions
 from edgeopt.canonical.inlining import inline_functions
 from edgeopt.canonical.naming import fix_names
@@ -36,7 +37,7 @@ def canonicalize(model: ir.Model | onnx.ModelProto) -> ir.Model:
     Raises:
         UnsupportedModelError: The opset is older than 7, or a node has no equivalent at the target opset.
     """
-    copy = ir.serde.deserialize_model(ir.serde.serialize_model(model) if isinstance(model, ir.Model) else model)
+    copy = copied(model) if isinstance(model, ir.Model) else deserialized(model)
     convert(copy)
     simplify(copy)
     return copy

@@ -1,13 +1,16 @@
-"""`edgeopt export`: from a function that builds a PyTorch model to a bundle."""
+"""`edgeopt export`: from an ONNX file, or a function that builds a PyTorch model, to a bundle."""
 
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import sys
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 import edgeopt
@@ -27,12 +30,20 @@ __all__ = ["export"]
 COMPONENT = "NAME:KEY=VALUE"
 
 
+class BatchNorm(str, Enum):
+    """The modes of BatchNormalization."""
+
+    FILE = "file"
+    FROZEN = "frozen"
+    TRAIN = "train"
+
+
 def export(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODULE:FUNCTION",
-            help="A function without arguments that returns the model and its example inputs. "
+            metavar="FILE.onnx|MODULE:FUNCTION",
+            help="An ONNX file, or a function without arguments that returns a PyTorch model and its example inputs. "
             "Modules of the current folder are found.",
         ),
     ],
@@ -61,14 +72,27 @@ def export(
     fixed_batch: Annotated[
         bool, typer.Option("--fixed-batch", help="Keep the batch size of the example inputs, for NPUs that need it.")
     ] = False,
+    loss_input: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The output that the loss reads, the first by default; any tensor of a file."
+        ),
+    ] = None,
+    batch_norm: Annotated[
+        BatchNorm, typer.Option(help="Of a file: the statistics that BatchNormalization uses in training.")
+    ] = BatchNorm.FILE,
+    fixed_input: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Of a file: an input that never changes. Repeat for several."),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Start of the random numbers that dropout draws.")] = 0,
 ) -> None:
-    """Export the training step of a PyTorch model as a bundle."""
-    module, example_inputs = _build_model(model)
+    """Export the training step of an ONNX file or a PyTorch model as a bundle."""
+    source, example_inputs = (Path(model), None) if _is_file(model) else _build_model(model)
     chosen_schedule = build("schedule", SCHEDULES, schedule, lr=lr)
     with err.status("exporting"):
         bundle = edgeopt.export(
-            module,
+            source,
             example_inputs,
             loss=build("loss", LOSSES, loss),
             optimizer=build("optimizer", OPTIMIZERS, optimizer, lr=chosen_schedule),
@@ -76,6 +100,9 @@ def export(
             metrics=[build("metric", METRICS, text) for text in metric or ()],
             trainable=trainable,
             dynamic_batch=not fixed_batch,
+            output=loss_input,
+            batch_norm=batch_norm.value,
+            fixed_inputs=dict(map(_fixed_input, fixed_input)) if fixed_input else None,
             seed=seed,
         )
         bundle.save(output)
@@ -84,11 +111,24 @@ def export(
     out.print(f"wrote {output}: {format_bytes(size_of(output))}, {trained} of {len(parameters)} parameters train")
 
 
+def _is_file(spec: str) -> bool:
+    return spec.endswith(".onnx")
+
+
+def _fixed_input(text: str) -> tuple[str, Any]:
+    """A name and the array behind it, written as in JSON."""
+    name, _, value = text.partition("=")
+    try:
+        return name, np.asarray(json.loads(value))
+    except json.JSONDecodeError as error:
+        raise typer.BadParameter(f"{text!r} does not look like NAME=VALUE", param_hint="--fixed-input") from error
+
+
 def _build_model(spec: str) -> tuple[Any, Any]:
     """Import and call the user's function; what goes wrong inside it keeps its own traceback."""
     module_name, colon, function_name = spec.partition(":")
     if not (module_name and colon and function_name):
-        raise typer.BadParameter(f"{spec!r} does not look like module:function", param_hint="MODULE:FUNCTION")
+        raise typer.BadParameter(f"{spec!r} does not look like module:function or file.onnx", param_hint="MODEL")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:

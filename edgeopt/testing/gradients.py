@@ -10,8 +10,9 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from edgeopt.autodiff import backward
+from edgeopt.canonical.copies import copied
 from edgeopt.errors import GradientCheckError, SignatureError
-from edgeopt.testing.programs import Model, Program, Tensors, copied, load
+from edgeopt.testing.programs import Model, Program, Tensors, load
 from edgeopt.tracing import Array, Tracer, new_graph, new_model
 from edgeopt.tracing.shapes import Shape
 

@@ -13,13 +13,14 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from edgeopt.canonical import canonicalize
+from edgeopt.canonical.copies import copied, deserialized
 from edgeopt.errors import SignatureError
 from edgeopt.lowering import lower, uses_random_numbers
 from edgeopt.testing.double import always_float32, to_double
 from edgeopt.tracing import Array, Tracer, new_graph, new_model
 from edgeopt.tracing.shapes import Shape
 
-__all__ = ["Model", "Program", "Tensors", "copied", "load"]
+__all__ = ["Model", "Program", "Tensors", "load"]
 
 Model: TypeAlias = "onnx.ModelProto | ir.Model | str | os.PathLike[str] | Callable[..., Any]"
 Tensors: TypeAlias = "dict[str, NDArray[Any]]"
@@ -48,11 +49,6 @@ class Program:
         return dict(zip(names, self._session.run(names, feeds), strict=True))
 
 
-def copied(model: ir.Model) -> ir.Model:
-    """The same model again, to be changed."""
-    return ir.serde.deserialize_model(ir.serde.serialize_model(model))
-
-
 def load(
     model: Model, inputs: Mapping[str, Any] | Sequence[Any], shapes: Mapping[str, Shape]
 ) -> tuple[ir.Model, Tensors]:
@@ -61,7 +57,7 @@ def load(
         return _trace(model, inputs, shapes)
     if isinstance(model, (str, os.PathLike)):
         model = onnx.load(model)
-    given = copied(model) if isinstance(model, ir.Model) else ir.serde.deserialize_model(model)
+    given = copied(model) if isinstance(model, ir.Model) else deserialized(model)
     graph = given.graph
     names = [value.name or "" for value in graph.inputs if value.name not in graph.initializers]
     values = {**_floats_to_inputs(graph), **_by_name(inputs, names)}

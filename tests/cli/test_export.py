@@ -3,6 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import onnx
+import onnx.parser
 import pytest
 
 from edgeopt.bundle import Bundle
@@ -62,7 +64,7 @@ def test_a_model_that_cannot_be_had_is_an_error_of_ours(run: Any, here: Path, mo
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["a_model", "--loss", "mse"], "does not look like module:function"),
+        (["a_model", "--loss", "mse"], "does not look like module:function or file.onnx"),
         (["a_model:build", "--loss", "mse", "--optimizer", "adamx"], "there is no optimizer 'adamx'"),
         (["a_model:build", "--loss", "mean"], "there is no loss 'mean'"),
     ],
@@ -83,3 +85,39 @@ def test_a_pattern_that_matches_nothing_names_the_parameters(run: Any, here: Pat
     assert result.code == 1
     assert "ParameterPatternError E204" in result
     assert "0.weight" in result
+
+
+FILE = """
+<ir_version: 8, opset_import: ["" : 17]>
+model (float[1, 2] x, float scale) => (float[1, 2] p) <float[2, 2] w = {0.5, -0.5, 1, 2}, float[2] b = {0, 1}> {
+    h = Gemm(x, w, b)
+    y = Mul(h, scale)
+    p = Sigmoid(y)
+}
+"""
+
+
+def test_a_file_is_exported_as_it_is(run: Any, tmp_path: Path) -> None:
+    onnx.save(onnx.parser.parse_model(FILE), tmp_path / "model.onnx")
+    result = run(
+        *("export", "model.onnx", "--out", "made", "--loss", "bce_with_logits", "--trainable", "w"),
+        *("--loss-input", "y", "--fixed-input", "scale=2.5"),
+    )
+    assert result.code == 0
+    assert "1 of 2 parameters train" in result
+    manifest = Bundle.load(tmp_path / "made").manifest
+    assert [(spec.name, spec.shape) for spec in manifest.inputs] == [("x", ("batch", 2)), ("target", ("batch", 2))]
+    assert [spec.name for spec in manifest.outputs] == ["p", "y"]
+
+
+def test_a_file_that_is_not_there(run: Any) -> None:
+    result = run("export", "nowhere.onnx", "--out", "made", "--loss", "mse")
+    assert result.code == 1
+    assert "nowhere.onnx" in result
+
+
+def test_a_fixed_input_without_a_value(run: Any, tmp_path: Path) -> None:
+    onnx.save(onnx.parser.parse_model(FILE), tmp_path / "model.onnx")
+    result = run("export", "model.onnx", "--out", "made", "--loss", "mse", "--fixed-input", "scale")
+    assert result.code == 2
+    assert "does not look like NAME=VALUE" in result

@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
+from edgeopt.canonical.copies import copied
 from edgeopt.tracing import Tracer
 from edgeopt_exporters.onnx_file.examples import BATCH
 
@@ -23,7 +24,7 @@ def make_batch_symbolic(model: ir.Model, inputs: Sequence[str]) -> ir.Model:
     sizes = {_first_static_dim(value) for value in model.graph.inputs if value.name in inputs}
     if len(sizes) != 1 or None in sizes:
         return model
-    copy = ir.serde.deserialize_model(ir.serde.serialize_model(model))
+    copy = copied(model)
     graph = copy.graph
     expected = [_with_batch(value.shape) for value in graph.outputs]
     _copy_batch_in_reshapes(graph, inputs)

@@ -14,11 +14,13 @@ from google.protobuf.message import DecodeError
 
 from edgeopt.autodiff.registry import REFUSED
 from edgeopt.canonical import convert, simplify
+from edgeopt.canonical.copies import copied, deserialized
 from edgeopt.canonical.inlining import inline_functions
 from edgeopt.canonical.naming import fix_names
 from edgeopt.errors import SignatureError, UnsupportedModelError
 from edgeopt.tracing import Tracer
 from edgeopt.tracing.site import qualified_name
+from edgeopt.tracing.subgraphs import operands
 from edgeopt.training.forward import ForwardGraph, ForwardModel
 from edgeopt_exporters.onnx_file.batch import make_batch_symbolic
 from edgeopt_exporters.onnx_file.examples import input_of, set_shapes
@@ -76,7 +78,7 @@ def from_onnx(
     convert(loaded)
     if dynamic_batch and not dynamic_shapes:
         loaded = make_batch_symbolic(loaded, names)
-    train, evaluate = loaded, _copied(loaded)
+    train, evaluate = loaded, copied(loaded)
     updates = training_mode(train.graph, batch_norm, dropout=dropout)
     outputs = tuple(value.name or "" for value in train.graph.outputs)
     train.graph.outputs.extend(updates.values())
@@ -96,17 +98,13 @@ def from_onnx(
 
 def _load(model: OnnxModel) -> ir.Model:
     if isinstance(model, ir.Model):
-        return _copied(model)
+        return copied(model)
     if isinstance(model, onnx.ModelProto):
-        return ir.serde.deserialize_model(model)
+        return deserialized(model)
     try:
         return ir.load(model)
-    except (DecodeError, ValueError) as error:
-        raise UnsupportedModelError(f"{os.fspath(model)} is not an ONNX file: {error}") from error
-
-
-def _copied(model: ir.Model) -> ir.Model:
-    return ir.serde.deserialize_model(ir.serde.serialize_model(model))
+    except (DecodeError, OSError, ValueError) as error:
+        raise UnsupportedModelError(f"{os.fspath(model)} cannot be read as an ONNX file: {error}") from error
 
 
 def _fix_inputs(graph: ir.Graph, values: Mapping[str, Any]) -> None:
@@ -132,7 +130,9 @@ def _add_output(graph: ir.Graph, name: str | None) -> None:
 
 def _drop_unused(weights: Weights, graphs: Sequence[ir.Graph], inputs: Sequence[str]) -> None:
     """Forget weights that no graph reads: those of branches that are never taken."""
-    used = {value.name for graph in graphs for value in graph.inputs if value.uses() or value.is_graph_output()}
+    # Not by Value.uses, which counts nodes of branches that are gone.
+    readers = [(*graph.outputs, *(value for node in graph for value in operands(node))) for graph in graphs]
+    used = {value.name or "" for values in readers for value in values if value is not None}
     for graph in graphs:
         graph.inputs[:] = [value for value in graph.inputs if value.name in inputs or value.name in used]
     for arrays in (weights.parameters, weights.statistics):

@@ -52,8 +52,12 @@ def lift_weights(graph: ir.Graph) -> Weights:
             continue
         if _started_alike(array):
             for node, position in _readers(value)[1:]:
-                separate = _free(f"{name}.{node.outputs[0].name if node.op_type == 'Identity' else node.name}", taken)
-                node.replace_input_with(position, _input(graph, separate, array))
+                if node.op_type == "Identity":
+                    separate = node.outputs[0].name or ""
+                    _replace(graph, node.outputs[0], _input(graph, separate, array))
+                else:
+                    separate = _free(f"{name}.{node.name}", taken)
+                    node.replace_input_with(position, _input(graph, separate, array))
                 _add(weights, separate, array, role)
         _replace(graph, value, _input(graph, name, array))
         _add(weights, name, array, role)
@@ -67,12 +71,10 @@ def _add(weights: Weights, name: str, array: NDArray[Any], role: Role) -> None:
 
 
 def _readers(value: ir.Value) -> list[Use]:
-    """The nodes that read a tensor, without another name of it that nobody reads."""
-    return [
-        (node, position)
-        for node, position in value.uses()
-        if node.op_type != "Identity" or node.outputs[0].uses() or node.outputs[0].is_graph_output()
-    ]
+    """The nodes that read a tensor, those last that give it another name."""
+    direct = [use for use in value.uses() if use[0].op_type != "Identity"]
+    renaming = [use for use in value.uses() if use[0].op_type == "Identity"]
+    return direct + [use for use in renaming if use[0].outputs[0].uses() or use[0].outputs[0].is_graph_output()]
 
 
 def _is_statistic(use: Use) -> bool:
@@ -148,4 +150,3 @@ def _replace(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
         node.graph.remove(node, safe=True)
     elif old.graph is not None and old.name in old.graph.initializers:
         del old.graph.initializers[old.name]
-    old.name = None
