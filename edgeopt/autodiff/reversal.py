@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import onnx_ir as ir
 
 from edgeopt import tracing as xp
 from edgeopt.autodiff.engine import backward, dependent_values
 from edgeopt.errors import UnsupportedOperatorError
-from edgeopt.tracing import Array, Tracer
+from edgeopt.tracing import Array, Tracer, op
 from edgeopt.tracing.inlining import inline
 from edgeopt.tracing.shapes import Shape
 from edgeopt.tracing.site import Site
@@ -88,6 +89,8 @@ def reverse(
     arguments: Sequence[Argument],
     final: Mapping[int, Array | None],
     stacked: Sequence[StackedOutput],
+    *,
+    may_be_empty: bool = False,
 ) -> list[Array | None]:
     """The cotangents of a loop's inputs and of the tensors that its body captures.
 
@@ -97,6 +100,7 @@ def reverse(
         arguments: The body's inputs.
         final: Cotangents of the carried values after the last step, by the body's outputs.
         stacked: The stacked outputs with a cotangent.
+        may_be_empty: Whether there may be no step at all, which a Scan does not accept.
     """
     inner = n.tracer.subgraph("reversed")
     steps = [inner.argument("step", a.dtype, a.shape) if a.stack else inner.constant(True) for a in arguments]
@@ -132,7 +136,7 @@ def reverse(
             states.append(_Carried(total, xp.zeros_like(n.input(i)), added, i))
     read = [(step, a.stack) for step, a in zip(steps, arguments, strict=True) if a.stack]
     read += [(argument, output.cotangent.itself) for argument, output in zip(reading, stacked, strict=True)]
-    return _emit(n, inner, states, read, [(arguments[i], gradient) for i, gradient in written])
+    return _emit(n, inner, states, read, [(arguments[i], gradient) for i, gradient in written], may_be_empty)
 
 
 class _Carried(NamedTuple):
@@ -150,6 +154,7 @@ def _emit(
     carried: Sequence[_Carried],
     read: Sequence[tuple[Array, Callable[[], Stack]]],
     written: Sequence[tuple[Argument, Array]],
+    may_be_empty: bool,
 ) -> list[Array | None]:
     for array in (*(state.following for state in carried), *(gradient for _, gradient in written)):
         inner.result(array)
@@ -159,16 +164,21 @@ def _emit(
     inner.graph.inputs[:] = [*(state.argument.value for state in carried), *(argument.value for argument, _ in used)]
     stacks = [stack() for _, stack in used]
     places = [argument.stack() for argument, _ in written if argument.stack]
-    results = n.tracer.emit(
-        "Scan",
-        *(state.initial for state in carried),
-        *(stack.array for stack in stacks),
-        outputs=len(carried) + len(written),
-        body=inner.graph,
-        num_scan_inputs=len(stacks),
-        **_where("scan_input", stacks),
-        **_where("scan_output", places),
-    )
+    initial = [state.initial for state in carried]
+
+    def scan(tracer: Tracer) -> Sequence[Array]:
+        return tracer.emit(
+            "Scan",
+            *initial,
+            *(stack.array for stack in stacks),
+            outputs=len(carried) + len(written),
+            body=inner.graph,
+            num_scan_inputs=len(stacks),
+            **_where("scan_input", stacks),
+            **_where("scan_output", places),
+        )
+
+    results = _unless_empty(n.tracer, stacks[0], scan, initial) if may_be_empty else scan(n.tracer)
     leaving: list[Array | None] = [None] * len(n.needs)
     for operand, gradient in zip(
         [*(state.operand for state in carried), *(argument.operand or 0 for argument, _ in written)],
@@ -177,6 +187,19 @@ def _emit(
     ):
         leaving[operand] = gradient.with_shape(n.input(operand).shape)
     return leaving
+
+
+def _unless_empty(
+    tracer: Tracer, stack: Stack, compute: Callable[[Tracer], Sequence[Array]], otherwise: Sequence[Array]
+) -> Sequence[Array]:
+    count = op.Squeeze(op.Shape(stack.array, start=stack.axis, end=stack.axis + 1), [0])
+    some, none = tracer.subgraph("some_steps"), tracer.subgraph("no_step")
+    for array in compute(some):
+        some.result(array)
+    for array in otherwise:
+        none.result(array)
+    branches = {"then_branch": some.graph, "else_branch": none.graph}
+    return tracer.emit("If", count > np.int64(0), outputs=len(otherwise), **branches)
 
 
 def _active(

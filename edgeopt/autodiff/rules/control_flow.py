@@ -103,7 +103,9 @@ def loop(n: Site, *cotangents: Array | None) -> Cotangents:
         for position, g in enumerate(cotangents[carried:], start=1 + carried)
         if g is not None
     ]
-    return reverse(n, body, arguments, final, stacked)
+    trips = n.constant(0)
+    always = not n.has(1) or bool(n.constant(1))
+    return reverse(n, body, arguments, final, stacked, may_be_empty=trips is None or trips.item() < 1 or not always)
 
 
 def _carried(n: Site, body: ir.Graph, position: int, *, operand: int, carried: int) -> Argument:
