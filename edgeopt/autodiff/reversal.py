@@ -134,7 +134,9 @@ def reverse(
             total = inner.argument("sum", gradient.dtype, n.input(i).shape)
             added = (total + gradient).with_shape(total.shape)
             states.append(_Carried(total, xp.zeros_like(n.input(i)), added, i))
-    read = [(step, a.stack) for step, a in zip(steps, arguments, strict=True) if a.stack]
+    # First what is stacked in any case: one of these tells the number of steps where no value is needed.
+    ordered = sorted(zip(steps, arguments, strict=True), key=lambda pair: pair[1].carried is not None)
+    read = [(step, a.stack) for step, a in ordered if a.stack]
     read += [(argument, output.cotangent.itself) for argument, output in zip(reading, stacked, strict=True)]
     return _emit(n, inner, states, read, [(arguments[i], gradient) for i, gradient in written], may_be_empty)
 
@@ -159,7 +161,6 @@ def _emit(
     for array in (*(state.following for state in carried), *(gradient for _, gradient in written)):
         inner.result(array)
     remove_unused(inner.graph)
-    # Where no value is needed, a Scan still has to know the number of steps.
     used = [(argument, stack) for argument, stack in read if argument.value.uses()] or read[:1]
     inner.graph.inputs[:] = [*(state.argument.value for state in carried), *(argument.value for argument, _ in used)]
     stacks = [stack() for _, stack in used]
