@@ -24,6 +24,7 @@ from edgeopt.optimizers.base import (
     zeros,
 )
 from edgeopt.optimizers.bounds import AdaBound, AdaMod, AMSBound
+from edgeopt.optimizers.config import from_config
 from edgeopt.optimizers.descent import Descent
 from edgeopt.optimizers.diffgrad import DiffGrad
 from edgeopt.optimizers.factored import CAME, Adafactor
@@ -134,6 +135,7 @@ __all__ = [
     "UpdatedAll",
     "Yogi",
     "as_groups",
+    "from_config",
     "initial_state",
     "static",
     "zeros",

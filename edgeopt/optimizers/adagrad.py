@@ -27,6 +27,7 @@ class Adagrad(Descent):
         θ ← θ - lr/(1 + lr_decay·(t-1)) · g/(√G + eps)
 
     Slot `sum` is G and begins at `initial_accumulator_value`. An `lr_decay` of exactly 0.0 is left out of the graph.
+    `eps_in_root` divides by √(G + eps) instead, as Keras and optax do.
 
     Semantics and defaults of `torch.optim.Adagrad`.
     """
@@ -37,6 +38,7 @@ class Adagrad(Descent):
     lr_decay: float = 0.0
     eps: float = 1e-10
     initial_accumulator_value: float = static(0.0)
+    eps_in_root: bool = False
 
     def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Return the initial value in every element."""
@@ -48,7 +50,8 @@ class Adagrad(Descent):
         rate = hyper["lr"]
         if self.lr_decay:
             rate = rate / (1.0 + hyper["lr_decay"] * (xp.astype(step, xp.float64) - 1.0))
-        denominator = xp.sqrt(total) + cast_like(xp, hyper["eps"], param)
+        eps = cast_like(xp, hyper["eps"], param)
+        denominator = xp.sqrt(total + eps) if self.eps_in_root else xp.sqrt(total) + eps
         return cast_like(xp, rate, param) * grad / denominator, {"sum": total}
 
 

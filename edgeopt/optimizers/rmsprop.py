@@ -30,7 +30,7 @@ class RMSprop(Descent):
         θ ← θ - lr·b
 
     Slots `square_avg` (v), with `centered` `grad_avg` (c), and with momentum `momentum_buffer` (b). A momentum of
-    exactly 0.0 is left out of the graph.
+    exactly 0.0 is left out of the graph. `eps_in_root` divides by √(v + eps) instead, as Keras and optax do.
 
     Semantics and defaults of `torch.optim.RMSprop`, except that a centered variance below zero, which rounding can
     cause, counts as zero instead of becoming NaN. A c² beyond 2⁻³² of the largest finite number counts as that number.
@@ -43,6 +43,7 @@ class RMSprop(Descent):
     eps: float = 1e-8
     momentum: float = 0.0
     centered: bool = False
+    eps_in_root: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,7 +63,8 @@ class RMSprop(Descent):
             # Limited, because from an infinite square an infinite one would leave NaN.
             square = finite_square(xp, slots["grad_avg"])
             variance = xp.maximum(variance - square, xp.asarray(0.0, dtype=param.dtype))
-        denominator = xp.sqrt(variance) + cast_like(xp, hyper["eps"], param)
+        eps = cast_like(xp, hyper["eps"], param)
+        denominator = xp.sqrt(variance + eps) if self.eps_in_root else xp.sqrt(variance) + eps
         lr = cast_like(xp, hyper["lr"], param)
         if not self.momentum:
             return lr * grad / denominator, slots

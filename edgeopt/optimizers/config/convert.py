@@ -1,0 +1,104 @@
+"""The universal converter: which framework a configuration comes from, and the rule for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edgeopt.errors import ConfigurationError
+from edgeopt.optimizers.base import Optimizer
+from edgeopt.optimizers.config import keras, optax, torch
+from edgeopt.optimizers.groups import Group, ParameterGroups
+
+__all__ = ["from_config"]
+
+FORMS = (
+    'torch: an optimizer, or {"name": "AdamW", "defaults": {...}} or {"name": "AdamW", "param_groups": [...]}, each '
+    'with "scheduler": {"name": "StepLR", "kwargs": {...}} if there is one; '
+    'optax: {"name": "adamw", "kwargs": {...}}; '
+    "Keras: what get_config() or keras.optimizers.serialize() gives"
+)
+
+
+def from_config(config: Any) -> Optimizer | ParameterGroups:
+    """The update rule that a configuration of PyTorch, optax or Keras describes.
+
+    Args:
+        config: One of
+
+            - PyTorch: an optimizer; or `{"name": class, "defaults": options}`; or
+              `{"name": class, "param_groups": groups}` as in a `state_dict`. With `"scheduler"`, a mapping
+              `{"name": class of torch.optim.lr_scheduler, "kwargs": arguments}`, the rate follows it.
+            - optax: `{"name": function, "kwargs": arguments}`, where `learning_rate` is a number or again
+              `{"name": schedule, "kwargs": arguments}`.
+            - Keras: the dictionary of `get_config()`, or of `keras.optimizers.serialize()`.
+
+    Returns:
+        A rule; or, for several parameter groups of PyTorch with different options and with names
+        (`torch.optim.AdamW(model.named_parameters())`), the groups.
+
+    Raises:
+        ConfigurationError: The form is unknown, there is no rule of the same formula, or an option has no equal; it is
+            never ignored.
+    """
+    groups = getattr(config, "param_groups", None)
+    if groups is not None:
+        return _torch({"name": type(config).__name__, "param_groups": groups})
+    if callable(getattr(config, "get_config", None)):
+        config = {"class_name": type(config).__name__, "config": config.get_config()}
+    if not isinstance(config, Mapping):
+        raise ConfigurationError(f"Cannot read a configuration from {type(config).__name__}; give one of {FORMS}.")
+    if "defaults" in config or "param_groups" in config:
+        return _torch(config)
+    if "kwargs" in config:
+        _known_keys(config, "optax", ("name", "kwargs"))
+        name = _name(config.get("name"), "optax", optax.OPTAX)
+        return optax.convert(name, config["kwargs"])
+    if "class_name" in config:
+        _known_keys(config, "keras", ("module", "class_name", "config", "registered_name", "build_config"))
+        return _keras(config["class_name"], config.get("config", {}))
+    if "learning_rate" in config and "name" in config:
+        return _keras(config["name"], config)
+    raise ConfigurationError(f"Cannot tell which framework {sorted(map(str, config))} come from; give one of {FORMS}.")
+
+
+def _keras(name: Any, options: Mapping[str, Any]) -> Optimizer:
+    return keras.convert(_name(str(name).rpartition(">")[2].lower(), "keras.optimizers", keras.KERAS), options)
+
+
+def _torch(config: Mapping[str, Any]) -> Optimizer | ParameterGroups:
+    _known_keys(config, "torch.optim", ("name", "defaults", "param_groups", "scheduler"))
+    name = _name(config.get("name"), "torch.optim", torch.TORCH)
+    groups = config.get("param_groups", [config.get("defaults")])
+    rules = [torch.convert(name, group, config.get("scheduler")) for group in groups]
+    if not rules:
+        raise ConfigurationError(f"torch.optim.{name}: there is no parameter group.")
+    if all(rule == rules[0] for rule in rules):
+        return rules[0]
+    names = [group.get("param_names") for group in groups]
+    if not all(names):
+        raise ConfigurationError(
+            f"torch.optim.{name}: the parameter groups have different options, and no names to tell them apart. Make "
+            "the optimizer from `model.named_parameters()`, or convert one group at a time."
+        )
+    others = zip(rules[1:], names[1:], strict=True)
+    return ParameterGroups(rules[0], tuple(Group(_patterns(own), optimizer=rule) for rule, own in others))
+
+
+def _patterns(names: Sequence[str]) -> tuple[str, ...]:
+    """Patterns that match these names alone."""
+    return tuple("".join(f"[{letter}]" if letter in "*?[" else letter for letter in name) for name in names)
+
+
+def _name(name: Any, framework: str, table: Mapping[str, Any]) -> str:
+    if name not in table:
+        raise ConfigurationError(
+            f"No rule here has the formula of {framework}.{name}; those of {', '.join(table)} have an equal."
+        )
+    return str(name)
+
+
+def _known_keys(config: Mapping[str, Any], framework: str, known: Sequence[str]) -> None:
+    unknown = sorted(str(key) for key in config if key not in known)
+    if unknown:
+        raise ConfigurationError(f"{framework}: a configuration has {', '.join(known)}, but not {', '.join(unknown)}.")

@@ -1,0 +1,127 @@
+"""Schedulers of torch.optim.lr_scheduler, by class name and constructor arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from edgeopt.optimizers.config.options import Options
+from edgeopt.schedules import (
+    Constant,
+    CosineRestarts,
+    Cyclic,
+    Exponential,
+    Linear,
+    MultiStep,
+    OneCycle,
+    Polynomial,
+    Product,
+    Schedule,
+    Sequential,
+    Step,
+    WarmupCosine,
+)
+
+__all__ = ["TORCH_SCHEDULES", "schedule"]
+
+IGNORED = ("last_epoch", "verbose", "optimizer")
+
+
+def _fixed_momentum(o: Options) -> None:
+    if o.flag("cycle_momentum", True):
+        o.refuse("it changes the momentum too, which no schedule here does: give cycle_momentum=False")
+
+
+def _final(o: Options, eta_min: float, lr: float) -> float:
+    if not 0 <= eta_min <= lr:
+        o.refuse(f"the lowest rate {eta_min} lies above the rate {lr} it starts from")
+    return eta_min / lr if lr else 0.0
+
+
+def _constant(o: Options, lr: float) -> Schedule:
+    factor, total = o.number("factor", 1 / 3), o.count("total_iters", 5)
+    return Sequential((Constant(lr * factor), Constant(lr)), (total,)) if total else Constant(lr)
+
+
+def _cosine(o: Options, lr: float) -> Schedule:
+    """Up to T_max the same; from there on the lowest rate is held, where torch's rises again."""
+    return WarmupCosine(lr, 0, o.count("T_max"), _final(o, o.number("eta_min", 0.0), lr))
+
+
+def _restarts(o: Options, lr: float) -> Schedule:
+    return CosineRestarts(lr, o.count("T_0"), o.count("T_mult", 1), _final(o, o.number("eta_min", 0.0), lr))
+
+
+def _cyclic(o: Options, lr: float) -> Schedule:
+    _fixed_momentum(o)
+    for name in ("scale_fn", "base_momentum", "max_momentum", "scale_mode"):
+        o.only(name, None, {"base_momentum": 0.8, "max_momentum": 0.9, "scale_mode": "cycle"}.get(name))
+    low, high, up = o.number("base_lr"), o.number("max_lr"), o.count("step_size_up", 2000)
+    down = o.take("step_size_down")
+    mode = o.take("mode", "triangular")
+    return Cyclic(high, _final(o, low, high), up, up if down is None else int(down), mode, o.number("gamma", 1.0))
+
+
+def _one_cycle(o: Options, lr: float) -> Schedule:
+    _fixed_momentum(o)
+    o.only("base_momentum", 0.85)
+    o.only("max_momentum", 0.95)
+    total, epochs, per_epoch = (o.take(name) for name in ("total_steps", "epochs", "steps_per_epoch"))
+    if total is None:
+        if epochs is None or per_epoch is None:
+            o.refuse("`total_steps`, or `epochs` and `steps_per_epoch`, must be given")
+        total = epochs * per_epoch
+    anneal = {"cos": "cosine", "linear": "linear"}.get(o.take("anneal_strategy", "cos"), "unknown")
+    rise, div, final_div = o.number("pct_start", 0.3), o.number("div_factor", 25.0), o.number("final_div_factor", 1e4)
+    peak, phases = o.number("max_lr"), o.flag("three_phase")
+    return OneCycle(peak, int(total), rise, div, final_div, anneal, phases)  # type: ignore[arg-type] # checked there
+
+
+def _sequential(o: Options, lr: float) -> Schedule:
+    parts = tuple(schedule(part, lr) for part in o.take("schedulers", ()))
+    return Sequential(parts, tuple(int(milestone) for milestone in o.take("milestones", ())))
+
+
+def _chained(o: Options, lr: float) -> Schedule:
+    first, *others = o.take("schedulers", ()) or (None,)
+    if first is None:
+        o.refuse("`schedulers` must be given")
+    # One part gives the rate, the others are factors of it.
+    return Product((schedule(first, lr), *(schedule(part, 1.0) for part in others)))
+
+
+TORCH_SCHEDULES: dict[str, Callable[[Options, float], Schedule]] = {
+    "ChainedScheduler": _chained,
+    "ConstantLR": _constant,
+    "CosineAnnealingLR": _cosine,
+    "CosineAnnealingWarmRestarts": _restarts,
+    "CyclicLR": _cyclic,
+    "ExponentialLR": lambda o, lr: Exponential(lr, o.number("gamma")),
+    "LinearLR": lambda o, lr: Linear(
+        lr, o.count("total_iters", 5), o.number("start_factor", 1 / 3), o.number("end_factor", 1.0)
+    ),
+    "MultiStepLR": lambda o, lr: MultiStep(lr, tuple(sorted(o.take("milestones"))), o.number("gamma", 0.1)),
+    "OneCycleLR": _one_cycle,
+    "PolynomialLR": lambda o, lr: Polynomial(lr, o.count("total_iters", 5), o.number("power", 1.0)),
+    "SequentialLR": _sequential,
+    "StepLR": lambda o, lr: Step(lr, o.count("step_size"), o.number("gamma", 0.1)),
+}
+
+
+def schedule(config: Mapping[str, Any], lr: float) -> Schedule:
+    """The schedule of a torch scheduler over an optimizer whose rate is `lr`.
+
+    Args:
+        config: `{"name": class, "kwargs": arguments}`; the parts of SequentialLR and ChainedScheduler are such, too.
+        lr: The optimizer's rate.
+
+    Raises:
+        ConfigurationError: There is no equal.
+    """
+    name = config.get("name")
+    o = Options(f"torch.optim.lr_scheduler.{name}", config.get("kwargs", {}), IGNORED)
+    if name not in TORCH_SCHEDULES:
+        o.refuse(f"there is no equal; there is one of {', '.join(TORCH_SCHEDULES)}")
+    made = TORCH_SCHEDULES[name](o, lr)
+    o.finish()
+    return made
