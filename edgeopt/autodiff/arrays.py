@@ -78,5 +78,5 @@ def _sum_like_at_run_time(g: Array, x: Array, extra: int) -> Array:
     padded = op.Concat(ones_in_front, shape, axis=0) if extra else shape
     axes = op.Squeeze(op.NonZero(op.Equal(padded, np.asarray([1], np.int64))), [0])
     # Axes of size one in both are summed too, which changes nothing.
-    total = op.ReduceSum(g, axes, keepdims=1, noop_with_empty_axes=1)
+    total = op.ReduceSum(g, axes, keepdims=1, noop_with_empty_axes=1).with_shape((None,) * g.ndim)
     return op.Reshape(total, shape).with_shape(x.shape)

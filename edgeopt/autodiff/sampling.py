@@ -17,6 +17,7 @@ import numpy as np
 from edgeopt import tracing as xp
 from edgeopt.autodiff.rules.elementwise import indicator
 from edgeopt.tracing import Array, op
+from edgeopt.tracing.shapes import broadcast
 
 __all__ = ["Near", "clipped", "cubic", "linear", "nearest", "read", "reflected", "size_of", "within"]
 
@@ -108,12 +109,15 @@ def read(x: Array, batch: Array, near: Sequence[Sequence[Near]]) -> list[Array]:
         for axis, size in zip(near, sizes, strict=True)
     ]
     whole = [np.int64(size) if isinstance(size, float) else xp.astype(size, np.int64) for size in sizes]
+    # There are as many images as sets of coordinates, whichever of the two is known.
+    count, *others = broadcast(*(axis[0].index.shape for axis in near))
+    points = (batch.shape[0] if count is None else count, *others)
     values = []
     for chosen in itertools.product(*(range(len(axis)) for axis in near)):
         place = batch
         for axis, choice in enumerate(chosen):
             place = place * whole[axis] + places[axis][choice]
-        value = op.Gather(rows, place)
+        value = op.Gather(rows, place.with_shape(points)).with_shape((*points, x.shape[1]))
         weights = [w for axis, choice in enumerate(chosen) if (w := near[axis][choice].weight) is not None]
         values.append(value * op.Unsqueeze(math.prod(weights[1:], start=weights[0]), [-1]) if weights else value)
     return values

@@ -1,4 +1,4 @@
-"""Spatial operators that have a float32 kernel alone, in float64."""
+"""Spatial operators whose kernels are missing, in float64 or at all."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from functools import partial
 import numpy as np
 
 from edgeopt import tracing as xp
+from edgeopt.autodiff.rules.deformable import deform_conv, deform_conv_problem
 from edgeopt.autodiff.rules.local_response import local_response_normalization
 from edgeopt.autodiff.rules.pooling import Pooling
+from edgeopt.autodiff.rules.sampling import affine_grid
 from edgeopt.autodiff.rules.unpooling import columns_window
 from edgeopt.autodiff.windows import images_of
 from edgeopt.lowering.registry import is_double, lowering
@@ -26,6 +28,13 @@ def _lacks_local_response(n: Site) -> bool:
 
 
 lowering("LRN", when=_lacks_local_response)(local_response_normalization)
+
+
+# The operator's function body has constants in float32.
+double("AffineGrid")(affine_grid)
+
+# ONNX Runtime has no kernel before 1.25.
+lowering("DeformConv", when=lambda n: deform_conv_problem(n) is None)(deform_conv)
 
 
 def _powers(n: Site) -> Array:
