@@ -179,7 +179,7 @@ def torchs_rnn(x: Any, w: Any, r: Any, b: Any, h: Any) -> torch.Tensor:
     return torch.cat([y.reshape(-1), end.reshape(-1)])
 
 
-BOTH = {"direction": "bidirectional"}
+BOTH: dict[str, Any] = {"direction": "bidirectional"}
 UNEVEN = [2, 3, 1]
 
 # Second derivatives of these are checked too.
@@ -241,7 +241,7 @@ def test_every_rule_has_a_row() -> None:
 @pytest.mark.parametrize("position", [0, 1, 2])
 def test_named_dimensions(position: int, check_row_with_names: Callable[..., None]) -> None:
     kind, _, _, function = TWICE[position]
-    how = [BOTH, {"linear_before_reset": 1}, {"activations": ["Relu"]}][position]
+    how: dict[str, Any] = [BOTH, {"linear_before_reset": 1}, {"activations": ["Relu"]}][position]
     inputs = "xwrbhc" if kind == "LSTM" else "xwrbh"
     count, width = (2 if how is BOTH else 1), GATES[kind] * HIDDEN
     dims: list[tuple[int | str, ...]] = [
