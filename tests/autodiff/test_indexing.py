@@ -96,6 +96,16 @@ def test_every_rule_has_a_row() -> None:
     assert rules == {row[0] for row in ROWS}
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_indices_may_be_int32(axis: int, check_row: Callable[..., None]) -> None:
+    def taken(x: Array) -> Array:
+        return op.Gather(x, np.asarray([[1, 0], [1, 1]], np.int32), axis=axis)
+
+    check_row(("Gather", None, X, taken), order=1)
+    picked = np.asarray(ELEMENTS % 2, np.int32)
+    check_row(("GatherElements", None, X, lambda x: op.GatherElements(x, picked, axis=axis)), order=1)
+
+
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_gather_with_named_dimensions(axis: int, check_row_with_names: Callable[..., None]) -> None:
     check_row_with_names(gathered([1, 0, 1], axis), [("batch", "sequence", "width")])

@@ -43,6 +43,44 @@ def random_inputs(model: onnx.ModelProto, sizes: Mapping[str, int]) -> dict[str,
 
 
 @pytest.fixture
+def one_node() -> Callable[..., tuple[onnx.ModelProto, dict[str, Any]]]:
+    """A model of one node, and values for its inputs."""
+
+    def make(
+        operator: str, inputs: Mapping[str, Any], attributes: Mapping[str, Any], outputs: int = 1
+    ) -> tuple[onnx.ModelProto, dict[str, Any]]:
+        """Inputs given by a shape are random, None is left out; the first dimension of `batched_...` has a name."""
+        random = np.random.default_rng(3)
+        domain, _, op_type = operator.rpartition("::")
+        values = {
+            name: np.asarray(random.standard_normal(value), np.float32) if isinstance(value, tuple) else value
+            for name, value in inputs.items()
+            if value is not None
+        }
+        declared = []
+        for name, value in values.items():
+            shape = ["batch", *value.shape[1:]] if name.startswith("batched") else list(value.shape)
+            kind = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+            declared.append(onnx.helper.make_tensor_value_info(name, kind, shape))
+        node = onnx.helper.make_node(
+            op_type,
+            [name if name in values else "" for name in inputs],
+            [f"y{position}" for position in range(outputs)],
+            name="node",
+            domain=domain,
+            **attributes,
+        )
+        results = [onnx.helper.make_empty_tensor_value_info(name) for name in node.output]
+        for result in results:
+            result.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+        opsets = [onnx.helper.make_opsetid("", 20), onnx.helper.make_opsetid("com.microsoft", 1)]
+        graph = onnx.helper.make_graph([node], "one_node", declared, results)
+        return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9), values
+
+    return make
+
+
+@pytest.fixture
 def same_results() -> Callable[..., list[str]]:
     """Check that a model's canonical form is valid and computes the same; returns its operators.
 

@@ -25,10 +25,16 @@ def gather(n: Site, g: Array) -> Array:
         rest = [i for i in range(g.ndim) if i not in picked]
         g = op.Transpose(g, perm=[*picked, *rest])
     zeros = xp.zeros_like(op.Transpose(n.x, perm=first) if axis else n.x)
-    total = op.ScatterND(zeros, xp.expand_dims(indices, axis=-1), g, reduction="add")
+    total = op.ScatterND(zeros, _points(indices), g, reduction="add")
     if axis:
         total = op.Transpose(total, perm=[int(i) for i in np.argsort(first)])
     return total.with_shape(n.x.shape)
+
+
+def _points(indices: Array) -> Array:
+    """The indices as those of ScatterND, which are int64."""
+    points: Array = xp.expand_dims(xp.astype(indices, np.int64), axis=-1)
+    return points
 
 
 def _put_back_slice(n: Site, g: Array, axis: int, index: int) -> Array:

@@ -18,11 +18,14 @@ ACTIVATIONS: dict[str, Callable[[Array, tuple[float, ...]], Array]] = {
     "HardSigmoid": lambda x, p: op.HardSigmoid(x, alpha=p[0], beta=p[1]) if p else op.HardSigmoid(x),
     "HardSwish": lambda x, _p: op.HardSwish(x),
     "LeakyRelu": lambda x, p: op.LeakyRelu(x, alpha=p[0]) if p else op.LeakyRelu(x),
+    "ParametricSoftplus": lambda x, p: op.Softplus(x * p[1]) * p[0],
     "Relu": lambda x, _p: op.Relu(x),
+    "ScaledTanh": lambda x, p: op.Tanh(x * p[1]) * p[0],
     "Sigmoid": lambda x, _p: op.Sigmoid(x),
     "Softplus": lambda x, _p: op.Softplus(x),
     "Softsign": lambda x, _p: op.Softsign(x),
     "Tanh": lambda x, _p: op.Tanh(x),
+    "ThresholdedRelu": lambda x, p: op.ThresholdedRelu(x, alpha=p[0]) if p else op.ThresholdedRelu(x),
 }
 
 

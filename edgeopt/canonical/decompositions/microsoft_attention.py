@@ -80,7 +80,7 @@ def _attention_problem(n: Site) -> str | None:
 
 
 @decomposition("com.microsoft::Attention", limits=_attention_problem)
-def attention(n: Site) -> tuple[Array, Array]:
+def attention(n: Site) -> list[Array]:
     """The projections of query, key and value lie side by side in one matrix."""
     heads = int(n.attr("num_heads"))
     projected = op.MatMul(n.x, n.input(1))
@@ -104,7 +104,9 @@ def attention(n: Site) -> tuple[Array, Array]:
     if n.has(5):
         bias.append(n.input(5))
     found = attend(query, key, value, scale=_scale(n), bias=_sum(bias))
-    return join_heads(found.values), xp.stack([key, value], axis=0)
+    # Where they are not kept, the values may have another width than the keys.
+    kept = [xp.stack([key, value], axis=0)] if len(n.node.outputs) > 1 else []
+    return [join_heads(found.values), *kept]
 
 
 def _multi_head_problem(n: Site) -> str | None:
@@ -151,7 +153,7 @@ def multi_head_attention(n: Site) -> tuple[Array, Array, Array, Array]:
     if n.has(5):
         bias.append(n.input(5))
     found = attend(query, key, value, scale=_scale(n), bias=_sum(bias))
-    return join_heads(found.values), key, value, found.weights
+    return join_heads(found.values), key, value, found.biased
 
 
 def _grouped_problem(n: Site) -> str | None:
@@ -214,4 +216,4 @@ def _pairs(cos: Array) -> int:
 
 
 def _asked(n: Site, found: Attended) -> Array:
-    return found.weights if n.attr("qk_output", 0) == 2 else found.biased
+    return found.weights if n.attr("qk_output", 0) == 2 else found.capped

@@ -32,9 +32,9 @@ def rms_normalization(n: Site) -> tuple[Array, Array]:
 
 @decomposition("com.microsoft::SkipSimplifiedLayerNormalization")
 def skip_simplified_layer_normalization(n: Site) -> tuple[Array, Array, Array, Array]:
-    """Of a sum; its second output is not written by any provider."""
+    """Of a sum, which is the last output; ONNX Runtime's CPU provider leaves mean and inverse root at zero."""
     total = n.x + n.input(1)
     if n.has(3):
         total = total + n.input(3)
     y, inverse = by_root_mean_square(total, n.input(2), -1, n.number("epsilon", 1e-12))
-    return y, inverse, inverse, total
+    return y, op.ReduceMean(total, [-1], keepdims=1), inverse, total
