@@ -23,9 +23,9 @@ __all__ = ["Near", "clipped", "cubic", "linear", "nearest", "read", "reflected",
 
 
 class Near(NamedTuple):
-    """An element that a coordinate is near: its index, as a float, and its weight (None where that is one)."""
+    """An element that a coordinate is near: its place, as a float, and its weight (None where that is one)."""
 
-    index: Array
+    place: Array
     weight: Array | None
 
 
@@ -105,12 +105,12 @@ def read(x: Array, batch: Array, near: Sequence[Sequence[Near]]) -> list[Array]:
     rows = op.Reshape(channels_last, _row_shape(x)).with_shape((None, x.shape[1]))
     sizes = [size_of(x, 2 + axis) for axis in range(rank)]
     places = [
-        [xp.astype(xp.clip(one.index, 0.0, size - 1.0), np.int64) for one in axis]
+        [xp.astype(xp.clip(one.place, 0.0, size - 1.0), np.int64) for one in axis]
         for axis, size in zip(near, sizes, strict=True)
     ]
     whole = [np.int64(size) if isinstance(size, float) else xp.astype(size, np.int64) for size in sizes]
     # There are as many images as sets of coordinates, whichever of the two is known.
-    count, *others = broadcast(*(axis[0].index.shape for axis in near))
+    count, *others = broadcast(*(axis[0].place.shape for axis in near))
     points = (batch.shape[0] if count is None else count, *others)
     values = []
     for chosen in itertools.product(*(range(len(axis)) for axis in near)):

@@ -15,7 +15,7 @@ from edgeopt.tracing import Array, Tracer, new_graph, op
 NEAREST = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 LINEAR = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
 CORNERS = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
-CUBIC = {"mode": "cubic", "coordinate_transformation_mode": "half_pixel", "cubic_coeff_a": -0.75}
+CUBIC: dict[str, Any] = {"mode": "cubic", "coordinate_transformation_mode": "half_pixel", "cubic_coeff_a": -0.75}
 # torch's coefficient where it filters.
 SHARP = {**CUBIC, "cubic_coeff_a": -0.5}
 ALIGNED = {"coordinate_transformation_mode": "align_corners"}
@@ -116,7 +116,7 @@ def test_repeated_elements_need_no_known_size(check_row_with_names: Callable[...
 
 @pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
 def test_sizes_that_are_not_known_before_the_run(mode: str, check_row_with_names: Callable[..., None]) -> None:
-    how = {"nearest": NEAREST, "bilinear": LINEAR, "bicubic": CUBIC}[mode]
+    how: dict[str, Any] = {"nearest": NEAREST, "bilinear": LINEAR, "bicubic": CUBIC}[mode]
     dims = [("batch", 3, "height", "width")]
     check_row_with_names(("Resize", torchs(mode, scale_factor=(1.5, 0.8)), IMAGE, by_scales([1.5, 0.8], how)), dims)
     # As large as another image, the usual form in decoders.

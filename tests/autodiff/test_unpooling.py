@@ -25,7 +25,7 @@ LINE = np.arange(2 * 2 * 9).reshape(2, 2, 3, 3)[..., 1]
 def unpooled(positions: Any, size: Sequence[int], output_shape: list[int] | None = None, **how: Any) -> tuple[Any, ...]:
     """A row for MaxUnpool. torch counts within each channel."""
     within = torch.tensor(positions % int(np.prod(size)))
-    function = functional.max_unpool1d if positions.ndim == 3 else functional.max_unpool2d
+    function: Callable[..., torch.Tensor] = functional.max_unpool1d if positions.ndim == 3 else functional.max_unpool2d
 
     def reference(x: torch.Tensor) -> torch.Tensor:
         return function(x, within, how["kernel_shape"], how["strides"], 0, list(size))
@@ -42,7 +42,7 @@ def folded(image: Sequence[int], block: Sequence[int], channels: int, length: in
 
     def reference(x: torch.Tensor) -> torch.Tensor:
         padding, strides, dilations = given["pads"][:2], given["strides"], given["dilations"]
-        return functional.fold(x, list(image), list(block), dilations, padding, strides)
+        return functional.fold(x, tuple(image), tuple(block), dilations, padding, strides)
 
     width = channels * int(np.prod(block))
     return ("Col2Im", reference, [(2, width, length)], lambda x: op.Col2Im(x, list(image), list(block), **how))

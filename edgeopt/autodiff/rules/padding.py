@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgeopt import tracing as xp
-from edgeopt.autodiff.arrays import shape_of
+from edgeopt.autodiff.arrays import reshape_like, shape_of
 from edgeopt.autodiff.registry import rule
 from edgeopt.tracing import Array, op
 from edgeopt.tracing.site import Site
@@ -21,7 +21,7 @@ def pad(n: Site, g: Array) -> tuple[Array | None, None, Array | None]:
     if len(n.needs) < 3 or not n.needs[2]:
         return to_x, None, None
     outside = op.Pad(xp.zeros_like(n.x), pads, np.ones((), g.dtype), axes)
-    return to_x, None, xp.reshape(op.ReduceSum(g * outside, keepdims=0), n.input(2).shape)
+    return to_x, None, reshape_like(op.ReduceSum(g * outside, keepdims=0), n.input(2))
 
 
 def _sum_of_copies(n: Site, g: Array) -> Array:

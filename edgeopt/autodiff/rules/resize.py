@@ -125,7 +125,7 @@ def _repeats(n: Site, scale: float) -> bool:
         return False
     copies = np.arange(2 * int(scale))
     read = copies / scale if coordinates == "asymmetric" else (copies + 0.5) / scale - 0.5
-    nearest = {
+    nearest: Any = {
         "round_prefer_floor": lambda c: np.ceil(c - 0.5),
         "round_prefer_ceil": lambda c: np.floor(c + 0.5),
         "floor": np.floor,
