@@ -48,13 +48,18 @@ def _is_small_fill(node: ir.Node) -> bool | None:
 
 
 def _compute_results_inside(graph: ir.Graph) -> None:
-    """A body may not return a tensor from outside as it is, which is what the removal of an Identity leaves."""
+    """A body may not return a tensor from outside as it is, which is what the removal of an Identity leaves.
+
+    Nor may it return one tensor twice: ONNX Runtime would write the first of the two and leave the other undefined.
+    """
     for node in ir.traversal.RecursiveGraphIterator(graph):
         for body in bodies(node):
+            returned: set[ir.Value] = set()
             for position, value in enumerate(body.outputs):
                 producer = value.producer()
-                if producer is None or producer.graph is not body:
+                if producer is None or producer.graph is not body or value in returned:
                     copy = ir.Node("", "Identity", [value], num_outputs=1)
                     copy.outputs[0].type, copy.outputs[0].shape = value.type, value.shape
                     body.append(copy)
                     body.outputs[position] = copy.outputs[0]
+                returned.add(value)

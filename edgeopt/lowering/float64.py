@@ -12,6 +12,8 @@ from functools import partial
 import numpy as np
 
 from edgeopt import tracing as xp
+from edgeopt.lowering import arithmetic as _arithmetic  # noqa: F401  # fills the table
+from edgeopt.lowering import quantization as _quantization  # noqa: F401  # fills the table
 from edgeopt.lowering import windows as _windows  # noqa: F401  # fills the table
 from edgeopt.lowering.registry import is_double, lowering
 from edgeopt.tracing import Array, op

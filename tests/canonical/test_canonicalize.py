@@ -147,6 +147,20 @@ def test_names_of_inlined_branches_do_not_meet(same_results: Check) -> None:
     assert sorted(operators) == ["Abs", "Exp", "Neg", "Sin"]
 
 
+def test_a_body_that_returns_one_tensor_twice(same_results: Check) -> None:
+    """ONNX Runtime leaves the second one undefined, so each result of a body is a tensor of its own."""
+    text = """
+    <ir_version: 9, opset_import: ["" : 20]>
+    model (float[2] first, float[5, 2] x) => (float[2] y, float[5, 2] z) {
+        y, z = Scan <num_scan_inputs = 1, body = step (float[2] a, float[2] b) => (float[2] c, float[2] d) {
+            c = Add(a, b)
+            d = Identity(c)
+        }> (first, x)
+    }
+    """
+    same_results(text, reference=lambda first, x: [first + x.sum(0), first + x.cumsum(0)])
+
+
 def test_the_given_model_stays_as_it_was() -> None:
     model = onnx.parser.parse_model(BRANCHES)
     before = model.SerializeToString()

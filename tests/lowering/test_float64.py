@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from scipy import special  # type: ignore[import-untyped] # it ships no type hints
@@ -13,6 +14,7 @@ from torch.nn import functional
 
 from edgeopt.lowering import float64, windows
 from edgeopt.lowering.registry import LOWERINGS
+from edgeopt.testing.programs import Program, load
 from edgeopt.tracing import Array, op
 
 X = np.concatenate([np.linspace(-8, 8, 301), np.logspace(-12, 0, 50), -np.logspace(-12, 0, 50), [0.0, 40.0, -40.0]])
@@ -221,9 +223,17 @@ def test_automatic_padding_is_that_of_float32(auto_pad: str, named: bool, lowere
         np.testing.assert_allclose(double[name], single[name], rtol=1e-4, atol=1e-5)
 
 
+def test_celu() -> None:
+    """ONNX knows it in float32 only, so that no graph can be recorded; a model is made float64 all the same."""
+    text = '<ir_version: 9, opset_import: ["" : 20]> f (float[n] x) => (float[n] y) { y = Celu<alpha = 0.5>(x) }'
+    model, values = load(onnx.parser.parse_model(text), [X], {})
+    expected = np.maximum(X, 0) + np.minimum(0, 0.5 * np.expm1(X / 0.5))
+    np.testing.assert_allclose(Program(model).run(values)["y"], expected, rtol=1e-13, atol=1e-13)
+
+
 def test_every_lowering_for_float64_has_a_test() -> None:
     tested = {row[0] for row in UNARY} | {row[0] for row in MULTIPLE} | {row[0] for row in ON_INTERVALS}
-    tested |= {"AveragePool", "Conv", "ConvTranspose", "LayerNormalization", "MatMul"}
+    tested |= {"AveragePool", "Celu", "Conv", "ConvTranspose", "LayerNormalization", "MatMul"}
     tested |= {"Relu", "Sigmoid", "Tanh"}
     files = {float64.__name__, windows.__name__}
     assert tested == {
