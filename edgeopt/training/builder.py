@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from edgeopt.errors import SignatureError
-from edgeopt.lowering import lower, uses_random_numbers
+from edgeopt.lowering import give_scalars_a_rank, lower, uses_random_numbers
 from edgeopt.recomputation import recompute
 from edgeopt.tracing import Array, Tracer, new_graph, new_model, op
 from edgeopt.training.branches import move_into_branch
@@ -165,6 +165,8 @@ class GraphBuilder:
         for condition, marks in self._branches:
             move_into_branch(self.graph, condition().value, marks)
         model = new_model(self.graph, list(self.functions.by_name.values()))
+        for graph in (model.graph, *(function.graph for function in model.functions.values())):
+            give_scalars_a_rank(graph)
         clean_up(model)
         used = [value for value in self.graph.inputs if value.uses() or self._kinds[value.name or ""] == "batch"]
         self.graph.inputs[:] = used
