@@ -187,6 +187,22 @@ def scaled_silu(batched_x: Any) -> Any:
     return 0.5 * batched_x / (1 + np.exp(-0.5 * batched_x))
 
 
+def bucketed_bias(both: bool) -> Callable[..., Any]:
+    """8 buckets, the last one for distances from 6 on; with both directions, 4 for each."""
+
+    def bucket(distance: int) -> int:
+        if both:
+            near = [0, 1, 2, 2, 3, 3, 3, 3, 3][abs(distance)]
+            return near + 4 * (distance > 0)
+        return [0, 1, 2, 3, 4, 6, 7, 7, 7][max(-distance, 0)]
+
+    def bias(table: Any, queries: Any, keys: Any) -> Any:
+        buckets = [[bucket(key - query) for key in range(int(keys[0]))] for query in range(int(queries[0]))]
+        return table[np.asarray(buckets)].transpose(2, 0, 1)[None]
+
+    return bias
+
+
 WITHOUT_KERNEL: list[tuple[str, Mapping[str, Any], Mapping[str, Any], Callable[..., Any]]] = [
     ("BiasAdd", {**X, "bias": (8,), "skip": (2, 3, 8)}, {}, lambda batched_x, bias, skip: batched_x + bias + skip),
     ("BiasDropout", {**X, "bias": (8,), "skip": (2, 3, 8)}, {}, lambda batched_x, bias, skip: batched_x + bias + skip),
@@ -246,6 +262,15 @@ WITHOUT_KERNEL: list[tuple[str, Mapping[str, Any], Mapping[str, Any], Callable[.
         {"batched_q": (2, 3, 8), "qb": (8,), "rel": (1, 2, 3, 3), "w": (4, 6), "b": (6,), "eco": (1, 2, 1, 1)},
         {"num_heads": 2},
         gated_bias,
+    ),
+    *(
+        (
+            "RelativePositionBias",
+            {"table": (8, 2), "queries": np.asarray([9]), "keys": np.asarray([9])},
+            {"max_distance": 6, "is_bidirectional": int(both)},
+            bucketed_bias(both),
+        )
+        for both in (False, True)
     ),
     ("TorchEmbedding", {"table": (5, 3), "ids": np.asarray([[1, 1], [0, 4]])}, {}, lambda table, ids: table[ids]),
 ]

@@ -80,19 +80,6 @@ def inverse(n: Site) -> Array:
     return adjoint / op.Unsqueeze(determinant, [-2, -1])
 
 
-@decomposition("com.microsoft::GatedRelativePositionBias", limits=lambda n: "its batch is packed" if n.has(6) else None)
-def gated_relative_position_bias(n: Site) -> Array:
-    """A bias for each head, scaled by gates that each query computes. Source: Chi et al., "WavLM", equation 4."""
-    heads = int(n.attr("num_heads"))
-    query = op.Transpose(op.Reshape(n.x + n.input(1), [0, 0, heads, -1]), perm=[0, 2, 1, 3])
-    # (batch, heads, sequence, 2 halves) after the sum over each half.
-    gates = op.Reshape(op.MatMul(query, n.input(3)) + n.input(4), [0, 0, 0, 2, -1])
-    update, reset = n.tracer.emit(
-        "Split", op.Sigmoid(op.ReduceSum(gates, [-1], keepdims=0)), axis=-1, num_outputs=2, outputs=2
-    )
-    return (update * (reset * n.input(5) - 1.0) + 2.0) * n.input(2)
-
-
 @decomposition("com.microsoft::TorchEmbedding")
 def torch_embedding(n: Site) -> Array:
     """Rows of a table."""
