@@ -16,6 +16,7 @@ from edgeopt.lowering import recurrent as _recurrent  # noqa: F401  # fills the 
 from edgeopt.lowering import reductions as _reductions  # noqa: F401  # fills the table
 from edgeopt.lowering import resize as _resize  # noqa: F401  # fills the table
 from edgeopt.lowering import spatial as _spatial  # noqa: F401  # fills the table
+from edgeopt.lowering import unread as _unread  # noqa: F401  # fills the table
 from edgeopt.lowering.random import RANDOM, RandomStreams
 from edgeopt.lowering.registry import LOWERINGS, Lowering
 from edgeopt.tracing import IR_VERSION, Array, Tracer
