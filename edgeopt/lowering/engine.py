@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
 import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
@@ -16,10 +19,12 @@ from edgeopt.lowering import recurrent as _recurrent  # noqa: F401  # fills the 
 from edgeopt.lowering import reductions as _reductions  # noqa: F401  # fills the table
 from edgeopt.lowering import resize as _resize  # noqa: F401  # fills the table
 from edgeopt.lowering import spatial as _spatial  # noqa: F401  # fills the table
+from edgeopt.lowering import spectral as _spectral  # noqa: F401  # fills the table
 from edgeopt.lowering import unread as _unread  # noqa: F401  # fills the table
 from edgeopt.lowering.random import RANDOM, RandomStreams
 from edgeopt.lowering.registry import LOWERINGS, Lowering
 from edgeopt.tracing import IR_VERSION, Array, Tracer
+from edgeopt.tracing.defaults import drop_default_attributes
 from edgeopt.tracing.randomness import is_random
 from edgeopt.tracing.rewriting import replace_node
 from edgeopt.tracing.site import Site
@@ -65,32 +70,69 @@ def lower(target: Tracer | ir.Graph, *, seed: Array | None = None, draws: Array 
         raise UnsupportedModelError(
             f"Random numbers are drawn inside an If, Loop or Scan ({names}): draw them before it."
         )
+    places = _Places(tracer)
     if random_nodes:
         if seed is None or draws is None:
             names = ", ".join(repr(node.name) for node in random_nodes)
             raise TracingError(f"Random numbers are drawn ({names}), but there is no seed and counter to draw them by.")
         streams = RandomStreams(tracer, seed, draws, len(random_nodes))
         for ordinal, node in enumerate(random_nodes):
-            with tracer.scope(node.name or node.op_type):
+            with places.of(node):
                 replace_node(tracer, node, RANDOM[node.op_type](Site(tracer, node), streams, ordinal))
-    _lower_nodes(tracer)
-    # What replaces a node was appended at the end.
-    graph.sort()
+    _lower_nodes(tracer, places)
+    places.restore()
+    drop_default_attributes(graph)
     model = ir.Model(graph, ir_version=IR_VERSION)
     common_passes.CommonSubexpressionEliminationPass()(model)
     remove_unused(graph)
     common_passes.RemoveUnusedNodesPass()(model)
 
 
-def _lower_nodes(tracer: Tracer) -> None:
+def _lower_nodes(tracer: Tracer, places: _Places) -> None:
     graph = tracer.graph
     while found := [(node, entry) for node in graph if (entry := _lowering_of(Site(tracer, node))) is not None]:
         for node, entry in found:
-            # A site of its own: the one that was asked above remembers inputs which have been replaced since.
-            replace_node(tracer, node, entry.apply(Site(tracer, node)))
+            with places.of(node):
+                # A site of its own: the one that was asked above remembers inputs which have been replaced since.
+                replace_node(tracer, node, entry.apply(Site(tracer, node)))
     for node in graph:
         for body in bodies(node):
-            _lower_nodes(tracer.within(body))
+            inner = tracer.within(body)
+            inside = _Places(inner)
+            _lower_nodes(inner, inside)
+            inside.restore()
+
+
+class _Places:
+    """Keeps what replaces a node in its place and under its name's beginning, though it is appended at the end.
+
+    Of equal nodes the first remains: one of the forward pass, which a part of the model is known by, rather than one of
+    the backward pass.
+    """
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+        self._rank = {node: position for position, node in enumerate(tracer.graph)}
+
+    @contextmanager
+    def of(self, node: ir.Node) -> Iterator[None]:
+        """What is recorded inside takes the node's place."""
+        last = self._tracer.graph[-1]
+        path, _, _ = (node.name or "").rpartition("/")
+        with self._tracer.scope(path) if path else nullcontext():
+            yield
+        for new in reversed(self._tracer.graph):
+            if new is last:
+                break
+            self._rank.setdefault(new, self._rank[node])
+
+    def restore(self) -> None:
+        """Put the nodes into this order, as far as what they need allows."""
+        graph = self._tracer.graph
+        nodes = sorted(graph, key=lambda node: self._rank.get(node, len(self._rank)))
+        graph.remove(nodes)
+        graph.extend(nodes)
+        graph.sort()
 
 
 def _lowering_of(site: Site) -> Lowering | None:

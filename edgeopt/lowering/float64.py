@@ -233,9 +233,19 @@ def reduce_l2(n: Site) -> Array:
     return xp.sqrt(op.ReduceSum(n.x * n.x, *n.inputs[1:], **attributes))
 
 
+def _fused_producer(x: Array) -> str | None:
+    """The operator that makes an array, behind those which are gone before anything is fused.
+
+    Casts from float64 to itself, identities, and reshapes that change nothing are.
+    """
+    producer = x.value.producer()
+    while producer is not None and producer.op_type in ("Cast", "Identity", "Reshape"):
+        producer = None if producer.inputs[0] is None else producer.inputs[0].producer()
+    return None if producer is None else producer.op_type
+
+
 def _multiplies_transposed(n: Site) -> bool:
-    producers = [value.producer() for value in n.node.inputs if value is not None]
-    return is_double(n) and any(producer is not None and producer.op_type == "Transpose" for producer in producers)
+    return is_double(n) and any(x is not None and _fused_producer(x) == "Transpose" for x in n.inputs)
 
 
 @lowering("MatMul", when=_multiplies_transposed)
@@ -249,11 +259,7 @@ def matmul_of_transposed(n: Site) -> Array:
 
 
 def _activates_a_product(n: Site) -> bool:
-    producer = n.x.value.producer()
-    # Casts from float64 to itself, and identities, are gone before anything is fused.
-    while producer is not None and producer.op_type in ("Cast", "Identity") and producer.inputs[0] is not None:
-        producer = producer.inputs[0].producer()
-    return is_double(n) and producer is not None and producer.op_type in ("Add", "Gemm")
+    return is_double(n) and _fused_producer(n.x) in ("Add", "Gemm")
 
 
 @lowering("Relu", "Sigmoid", "Tanh", when=_activates_a_product)

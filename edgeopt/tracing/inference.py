@@ -40,6 +40,8 @@ def infer(node: ir.Node, opset: int) -> list[tuple[ir.DataType, ir.Shape | None]
         known = _elementwise(node)
         if known is not None:
             return [known]
+    if node.op_type == "STFT":
+        return [_spectrum(node)]
     return infer_control_flow(node) or _by_onnx(node, opset)
 
 
@@ -51,6 +53,22 @@ def _elementwise(node: ir.Node) -> tuple[ir.DataType, ir.Shape] | None:
         return None
     broadcast = shapes.broadcast(*(shapes.from_ir(shape) for shape in operand_shapes if shape is not None))
     return dtype, shapes.to_ir(broadcast)
+
+
+def _spectrum(node: ir.Node) -> tuple[ir.DataType, ir.Shape]:
+    """(batch, frames, frequencies, 2); onnx's own inference takes `onesided` for 0 by default, and needs a length."""
+    signal, step, window, length = [*node.inputs, None, None][:4]
+    if signal is None or signal.dtype is None:
+        raise TracingError("The type of STFT's signal is not known.")
+    batch, size, _ = shapes.from_ir(signal.shape) if signal.shape is not None else (None, None, None)
+    given = [None if value is None else ir.convenience.get_const_tensor(value) for value in (step, length)]
+    stride, frame = (None if tensor is None else int(tensor.numpy().reshape(())) for tensor in given)
+    if length is None:
+        frame_dim = size if window is None else None if window.shape is None else shapes.from_ir(window.shape)[0]
+        frame = frame_dim if isinstance(frame_dim, int) else None
+    frames = (size - frame) // stride + 1 if isinstance(size, int) and frame is not None and stride else None
+    bins = frame if frame is None or not node.attributes.get_int("onesided", 1) else frame // 2 + 1
+    return signal.dtype, shapes.to_ir((batch, frames, bins, 2))
 
 
 def _type_proto(value: ir.Value) -> onnx.TypeProto:
