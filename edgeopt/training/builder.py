@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from edgeopt.training.branches import move_into_branch
 from edgeopt.training.forward import ForwardGraph
 from edgeopt.training.fused import Functions
 from edgeopt.training.names import DRAWS, SEED
-from edgeopt.training.simplify import clean_up
+from edgeopt.training.simplify import clean_up, remove_unused
 from edgeopt.training.state import State
 from edgeopt_runtime.manifest import GraphInput, GraphOutput, InputSpec, Signature
 
@@ -60,6 +60,41 @@ class GraphBuilder:
             self._kinds = {
                 value.name or "": "batch" if value.name in forward.inputs else "state" for value in self.graph.inputs
             }
+
+    @classmethod
+    def reopen(
+        cls, name: str, state: State, signature: Signature, model: ir.Model, keep: Collection[GraphOutput]
+    ) -> GraphBuilder:
+        """A builder that goes on with a finished graph.
+
+        Args:
+            name: That of the signature.
+            state: The tensors, those that are new included.
+            signature: Of the graph.
+            model: The graph, changed in place; its outputs may be followed by more, which are not reported but kept
+                for what is to be built.
+            keep: The outputs that stay. What only the others need goes, and inputs with it.
+        """
+        builder = cls(name, state)
+        builder.graph = model.graph
+        values = dict(zip(signature.outputs, model.graph.outputs, strict=False))
+        kept, wanted = [values[port] for port in signature.outputs if port in keep], model.graph.outputs[len(values) :]
+        model.graph.outputs[:] = [*kept, *wanted]
+        remove_unused(model)
+        kinds = {port.name: port for port in signature.inputs}
+        model.graph.inputs[:] = [
+            value
+            for value in model.graph.inputs
+            if value.uses() or value.is_graph_output() or kinds[value.name or ""].kind == "batch"
+        ]
+        model.graph.outputs[:] = kept
+        builder.tracer = Tracer(model.graph)
+        builder.functions.by_name = {function.name: function for function in model.functions.values()}
+        builder._outputs = [port for port in signature.outputs if port in keep]
+        left = [kinds[value.name or ""] for value in model.graph.inputs]
+        builder._kinds = {port.name: port.kind for port in left}
+        builder._vectors = {port.name: port.tensor for port in left if port.tensor is not None}
+        return builder
 
     def state(self, name: str) -> Array:
         """A state tensor, as an input of the graph."""
@@ -153,9 +188,13 @@ class GraphBuilder:
     def finish(self) -> BuiltGraph:
         """Lower, clean up and serialize."""
         if uses_random_numbers(self.graph):
-            draws = self.state(DRAWS)
-            self.set_state(DRAWS, draws + np.int64(1))
-            lower(self.tracer, seed=self.state(SEED), draws=draws)
+            draws, seed = self.state(DRAWS), self.state(SEED)
+            if any(port.tensor == DRAWS for port in self._outputs):
+                # A reopened graph draws already, by the seed itself: these must be other numbers.
+                seed = seed + np.int64(1 << 32)
+            else:
+                self.set_state(DRAWS, draws + np.int64(1))
+            lower(self.tracer, seed=seed, draws=draws)
         else:
             lower(self.tracer)
         if self._recomputed is not None:

@@ -84,7 +84,7 @@ def compose(
         for name, spec in _specs(model.train, model.train.inputs).items()
     ]
     targets = _targets(plan, _specs(model.train, (chosen,))[chosen], inputs)
-    state = initial_state(model, plan, seed)
+    state = initial_state(model.parameters, model.buffers, plan.groups, seed)
     wanted = [name for name in SIGNATURES if name not in OPTIONAL or hessian_vector]
     built = {name: SIGNATURES[name](model, plan, state, targets) for name in wanted}
     manifest = Manifest(

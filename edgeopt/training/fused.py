@@ -49,7 +49,8 @@ class Functions:
             The results by name, as arrays of the calling graph.
         """
         flags = dict(attributes or {})
-        unique = f"{name}_{self._calls[name] + 1}" if self._calls[name] else name
+        while (unique := f"{name}_{self._calls[name] + 1}" if self._calls[name] else name) in self.by_name:
+            self._calls[name] += 1
         signature = {key: (array.dtype, array.shape) for key, array in inputs.items()}
         function = trace_function(unique, signature, body, tuple(flags))
         if not function.outputs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from edgeopt.errors import ParameterPatternError, SignatureError
@@ -16,7 +16,7 @@ from edgeopt.training.units import Unit
 from edgeopt.transforms import Transform
 from edgeopt_runtime.manifest import Hyperparameter
 
-__all__ = ["Plan", "select_trainable"]
+__all__ = ["Plan", "group_numbers", "group_provenance", "select_trainable"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Plan:
 
     def hyperparameters(self) -> Iterator[Hyperparameter]:
         """Every hyperparameter under its full name, `owner.name`; the description names the class to read about it."""
-        yield from {full: number for group in self.groups for full, number in group.values.items()}.values()
+        yield from group_numbers(self.groups)
         for position, transform in enumerate(self.transforms):
             owner = self.transform_name(position)
             for name, value in transform.hyperparameters().items():
@@ -73,10 +73,22 @@ class Plan:
         """The choices in words, for the manifest."""
         return {
             "loss": type(self.loss).__name__,
-            "optimizer": ", ".join(type(group.rule).__name__ for group in self.groups),
-            "schedule": ", ".join(_schedule_name(group.rule.schedule) for group in self.groups),
+            **group_provenance(self.groups),
             "transforms": ", ".join(type(transform).__name__ for transform in self.transforms),
         }
+
+
+def group_numbers(groups: Sequence[UpdateGroup]) -> list[Hyperparameter]:
+    """The hyperparameters of rules and schedules, each once."""
+    return list({full: number for group in groups for full, number in group.values.items()}.values())
+
+
+def group_provenance(groups: Sequence[UpdateGroup]) -> dict[str, str]:
+    """Rules and schedules in words, for the manifest."""
+    return {
+        "optimizer": ", ".join(type(group.rule).__name__ for group in groups),
+        "schedule": ", ".join(_schedule_name(group.rule.schedule) for group in groups),
+    }
 
 
 def _schedule_name(schedule: Schedule) -> str:

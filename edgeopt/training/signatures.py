@@ -143,7 +143,7 @@ def _apply(model: ForwardModel, plan: Plan, state: State, targets: Sequence[Inpu
 def _evaluate(model: ForwardModel, plan: Plan, state: State, targets: Sequence[InputSpec]) -> BuiltGraph:
     """(params, batch) → loss and metrics, each with its weight; dropout off, running statistics."""
     builder = GraphBuilder("evaluate", state, model.evaluate)
-    look_through(builder, plan)
+    look_through(builder, plan.groups)
     total, weight = _loss_terms(builder, plan, targets)
     metrics = _metric_terms(builder, plan, targets)
     builder.metric("loss", total / weight, weight)
@@ -155,7 +155,7 @@ def _evaluate(model: ForwardModel, plan: Plan, state: State, targets: Sequence[I
 def _predict(model: ForwardModel, plan: Plan, state: State, targets: Sequence[InputSpec]) -> BuiltGraph:
     """(params, batch) → outputs."""
     builder = GraphBuilder("predict", state, model.evaluate)
-    look_through(builder, plan)
+    look_through(builder, plan.groups)
     for name, value in builder.predictions.items():
         builder.output(name, value)
     return builder.finish()

@@ -5,17 +5,23 @@ from __future__ import annotations
 import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
-__all__ = ["clean_up"]
+__all__ = ["clean_up", "remove_unused"]
 
 
 def clean_up(model: ir.Model) -> None:
     """Leave a finished graph without repetition and without what does not reach an output, in place."""
     common_passes.CommonSubexpressionEliminationPass()(model)
-    common_passes.RemoveUnusedNodesPass()(model)
+    remove_unused(model)
     common_passes.TopologicalSortPass()(model)
     common_passes.ClearMetadataAndDocStringPass()(model)
     common_passes.RemoveUnusedOpsetsPass()(model)
     _forget_types(model)
+
+
+def remove_unused(model: ir.Model) -> None:
+    """Remove the nodes and functions that no output needs, in place."""
+    common_passes.RemoveUnusedNodesPass()(model)
+    common_passes.RemoveUnusedFunctionsPass()(model)
 
 
 def _forget_types(model: ir.Model) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from edgeopt.errors import SignatureError
-from edgeopt.training.forward import ForwardModel
 from edgeopt.training.groups import UpdateGroup
 from edgeopt.training.names import (
     ACCUMULATED_WEIGHT,
@@ -20,7 +19,6 @@ from edgeopt.training.names import (
     curvature_name,
     slot_name,
 )
-from edgeopt.training.plan import Plan
 from edgeopt_runtime.manifest import Joined, TensorSpec, flat_spec
 
 __all__ = ["State", "initial_state"]
@@ -45,7 +43,12 @@ class State:
         return self.tensors[name] if name in self.tensors else self.accumulators[name]
 
 
-def initial_state(model: ForwardModel, plan: Plan, seed: int) -> State:
+def initial_state(
+    parameters: Mapping[str, np.ndarray[Any, Any]],
+    buffers: Mapping[str, np.ndarray[Any, Any]],
+    groups: Sequence[UpdateGroup],
+    seed: int,
+) -> State:
     """Lay out the state of a training run that has not begun.
 
     Raises:
@@ -61,18 +64,19 @@ def initial_state(model: ForwardModel, plan: Plan, seed: int) -> State:
         tensors[name] = TensorSpec(name, role, value.dtype.name, value.shape, **extra)
         values[name] = value
 
-    for name, value in model.parameters.items():
-        add(name, value, "parameter", trainable=name in plan.trainable)
-    for name, value in model.buffers.items():
+    trainable = [name for group in groups for name in group.members]
+    for name, value in parameters.items():
+        add(name, value, "parameter", trainable=name in trainable)
+    for name, value in buffers.items():
         add(name, value, "buffer")
 
     def accumulate(name: str, parameter: str, slot: str | None = None) -> None:
         if name in accumulators:
             raise SignatureError(f"Two accumulators would be called {name!r}; rename that part of the model.")
-        value = model.parameters[parameter]
+        value = parameters[parameter]
         accumulators[name] = TensorSpec(name, "accumulator", _wide(value.dtype), value.shape, False, parameter, slot)
 
-    for group in plan.groups:
+    for group in groups:
         for parameter, slots in group.slots.items():
             for slot, value in slots.items():
                 add(slot_name(slot, parameter), value, "optimizer", parameter=parameter, slot=slot)
@@ -81,14 +85,14 @@ def initial_state(model: ForwardModel, plan: Plan, seed: int) -> State:
             add(group.shared_name(slot), value, "optimizer", slot=slot)
         for parameter, ingredient, _ in group.curvatures():
             accumulate(curvature_name(ingredient, parameter), parameter, ingredient)
-    joined = {entry.name: entry for group in plan.groups for entry in _joined(group)}
+    joined = {entry.name: entry for group in groups for entry in _joined(group)}
     add(STEP, np.zeros((), np.int64), "counter")
     add(SEED, np.asarray(seed, np.int64), "seed")
     add(DRAWS, np.zeros((), np.int64), "counter")
     clash = sorted(({*accumulators, ACCUMULATED_WEIGHT} & {*tensors, *joined}) | (joined.keys() & tensors.keys()))
     if clash:
         raise SignatureError(f"Other tensors would be called {clash}, as parts of the model are; rename those.")
-    weight_dtype = _wide(model.parameters[plan.trainable[0]].dtype)
+    weight_dtype = _wide(parameters[trainable[0]].dtype)
     accumulators[ACCUMULATED_WEIGHT] = TensorSpec(ACCUMULATED_WEIGHT, "accumulator", weight_dtype, ())
     return State(tensors, accumulators, values, joined)
 

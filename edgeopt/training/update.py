@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from edgeopt.training.plan import Plan
 from edgeopt.training.unit_arrays import state_inputs, unit_states
 from edgeopt.training.units import Unit
 
-__all__ = ["add_update", "hyper_inputs"]
+__all__ = ["add_update", "hyper_inputs", "update_groups"]
 
 
 def add_update(
@@ -39,8 +39,7 @@ def add_update(
         gradients: The gradient of each trainable parameter, or of each joined unit as one vector.
         curvature: By parameter and name, what the rules need of it.
     """
-    completed = builder.state(STEP)
-    step = completed + np.int64(1)
+    step = builder.state(STEP) + np.int64(1)
     transformed = dict(gradients)
     if plan.transforms:
         for unit in [unit for group in plan.groups for unit in group.units if unit.name in transformed]:
@@ -48,10 +47,22 @@ def add_update(
     for position in range(len(plan.transforms)):
         parameters = {name: builder.state(name) for name in transformed}
         transformed = _apply_transform(builder, plan, position, parameters, transformed, step)
+    update_groups(builder, plan.groups, transformed, curvature)
+
+
+def update_groups(
+    builder: GraphBuilder,
+    groups: Sequence[UpdateGroup],
+    gradients: Mapping[str, Array],
+    curvature: Mapping[tuple[str, str], Array],
+) -> None:
+    """Add the updates by themselves, given gradients as the rules get them; args are those of `add_update`."""
+    completed = builder.state(STEP)
+    step = completed + np.int64(1)
     reported: dict[tuple[str, ...], str] = {}
-    for group in plan.groups:
+    for group in groups:
         hyper = hyper_inputs(builder, group, completed)
-        _update_group(builder, group, transformed, curvature, hyper, step)
+        _update_group(builder, group, gradients, curvature, hyper, step)
         numbers = tuple(group.schedule.values())
         # Groups with one schedule have one rate, and factors of it.
         if numbers not in reported:

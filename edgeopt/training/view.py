@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from edgeopt import tracing as xp
 from edgeopt.tracing import Array
 from edgeopt.training.builder import GraphBuilder
 from edgeopt.training.fused import static_flags
 from edgeopt.training.groups import UpdateGroup
 from edgeopt.training.names import STEP
-from edgeopt.training.plan import Plan
 from edgeopt.training.unit_arrays import state_inputs, unit_states
 from edgeopt.training.update import hyper_inputs
 
 __all__ = ["look_through"]
 
 
-def look_through(builder: GraphBuilder, plan: Plan) -> None:
+def look_through(builder: GraphBuilder, groups: Sequence[UpdateGroup]) -> None:
     """Put the rules' views of the parameters in the parameters' place, in a forward graph that is not built upon yet.
 
     A rule without a view of its own leaves the graph as it is.
     """
-    for group in plan.groups:
+    for group in groups:
         for name, view in _views(builder, group).items():
             builder.substitute(builder.state(name), view)
 
