@@ -9,6 +9,7 @@ from onnxscript.optimizer import fold_constants
 
 from edgeopt.canonical.naming import fix_names
 from edgeopt.canonical.reshapes import make_reshapes_static
+from edgeopt.canonical.sequences import eliminate_sequences
 from edgeopt.tracing.subgraphs import bodies
 
 __all__ = ["simplify"]
@@ -28,6 +29,7 @@ def simplify(model: ir.Model) -> None:
         # Not strict: what cannot be inferred stays as the exporter wrote it.
         common_passes.ShapeInferencePass(strict_mode=False)(model)
         fold_constants(model, onnx_shape_inference=True, should_fold=_is_small_fill)
+        eliminate_sequences(model.graph)
         make_reshapes_static(model.graph)
         common_passes.RemoveUnusedNodesPass()(model)
         # Branches that were inlined may bring along names that are taken.
