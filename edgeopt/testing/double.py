@@ -50,11 +50,14 @@ def _converted(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
 
 
 def _convert_node(node: ir.Node) -> None:
+    if node.op_type == "ConstantOfShape" and "value" not in node.attributes:
+        # By default its zeros are float32.
+        node.attributes["value"] = ir.AttrTensor("value", ir.tensor(np.zeros(1)))
     for attribute in list(node.attributes.values()):
         changed: ir.Attr | None = None
         if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype in _FLOATS:
             changed = ir.AttrTensor(attribute.name, _converted(attribute.as_tensor()))
-        elif attribute.name in ("to", "dtype") and attribute.value in _FLOATS:
+        elif attribute.name in ("to", "dtype", "output_datatype") and attribute.value in _FLOATS:
             changed = ir.AttrInt64(attribute.name, int(ir.DataType.DOUBLE))
         elif node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
             node.attributes.pop(attribute.name)

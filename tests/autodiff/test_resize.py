@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from edgeopt.autodiff import backward
 from edgeopt.errors import UnsupportedOperatorError
+from edgeopt.testing import check_gradients
 from edgeopt.tracing import Array, Tracer, new_graph, op
 
 NEAREST = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
@@ -178,6 +179,13 @@ def test_a_kept_aspect_ratio(
     asked = {("not_larger", (6, 7)): [9, 7], ("not_smaller", (6, 8)): [6, 4], ("not_larger", (3, 4)): [3, 9]}
     how = {**how, "coordinate_transformation_mode": coordinates, "keep_aspect_ratio_policy": policy, "axes": [2, 3]}
     assert_adjoint(lambda x: op.Resize(x, None, None, asked[policy, size], **how), size, make_step)
+
+
+def test_a_kept_aspect_ratio_of_unknown_sizes_in_float64() -> None:
+    """What takes the operator's place there cannot ask it for its size."""
+    how = {"keep_aspect_ratio_policy": "not_larger", "axes": [2, 3], "mode": "linear"}
+    inputs = {"x": np.random.default_rng(0).standard_normal((1, 2, 2, 3))}
+    check_gradients(lambda x: op.Resize(x, None, None, [7, 8], **how), inputs, shapes={"x": (1, 2, "h", "w")})
 
 
 def test_what_is_refused() -> None:

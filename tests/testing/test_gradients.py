@@ -148,6 +148,24 @@ def test_large_numbers_have_large_steps() -> None:
     check_gradients(lambda x: op.Softmax(x), [np.asarray([0.0, 1.0, 2.0]) + 1e4])
 
 
+def test_infinities_are_left_out() -> None:
+    """A mask that is an output beside what it masks."""
+
+    def masked(x: Array) -> tuple[Array, Array]:
+        scores = op.Where(x.tracer.constant(X > 0), x, np.asarray(-np.inf))
+        return scores, op.Softmax(scores, axis=0)
+
+    check_gradients(masked, [X])
+
+
+def test_zeros_of_a_shape_are_float64_too() -> None:
+    text = """
+    <ir_version: 9, opset_import: ["" : 20]>
+    shifted (float[n] x) => (float[n] y) { shape = Shape(x) zeros = ConstantOfShape(shape) y = Sub(zeros, x) }
+    """
+    assert check_gradients(onnx.parser.parse_model(text), [X[0]])["x"] < 1e-8
+
+
 def test_a_nan_is_an_error() -> None:
     with pytest.raises(GradientCheckError):
         check_gradients(lambda x: op.Sqrt(x), [np.asarray([-1.0, 1.0])])

@@ -73,7 +73,7 @@ def _matrix(n: Site, axis: int, place: int) -> Array:
     elif n.attr("keep_aspect_ratio_policy", "stretch") == "stretch":
         sizes = op.Gather(n.input(3), [place])
     else:
-        sizes = _size(n.y, axis)
+        sizes = _size_at_common_scale(n, axis)
     if _crops(n):
         roi = op.Gather(xp.astype(n.input(1), np.float32), [place, place + len(axes_of(n))])
     return _resized(identity, roi, scales, sizes, how)
@@ -83,7 +83,7 @@ def _size(x: Array, axis: int) -> Array:
     return op.Shape(x, start=axis, end=axis + 1)
 
 
-def _resized(matrix: Array, roi: Array | None, scales: Array | None, sizes: Array | None, how: dict[str, Any]) -> Array:
+def _resized(matrix: Array, roi: Array | None, scales: Array | None, sizes: Any, how: dict[str, Any]) -> Array:
     """Along its first axis; as an image, since ONNX Runtime 1.17 fails to resize a matrix with antialias."""
     image = op.Unsqueeze(matrix, [0, 1])
     return op.Squeeze(op.Resize(image, roi, scales, sizes, axes=[2], **how), [0, 1])
@@ -97,12 +97,20 @@ def _common_scale(n: Site) -> Array:
     return (op.ReduceMin if smaller else op.ReduceMax)(ratios, keepdims=1)
 
 
+def _size_at_common_scale(n: Site, axis: int) -> Any:
+    """Not by asking the output: where this takes the operator's place there is none yet."""
+    size = n.y.shape[axis]
+    if isinstance(size, int):
+        return np.asarray([size])
+    return xp.astype(op.Floor(xp.astype(_size(n.x, axis), np.float32) * _common_scale(n) + 0.5), np.int64)
+
+
 def _matrix_by_scale(n: Site, axis: int, identity: Array, scale: Array, how: dict[str, Any]) -> Array:
     """Sizes are rounded under an aspect ratio and cut off for a scale: repeat the last element, and cut off after."""
     more = xp.astype(op.Ceil(1.0 / scale), np.int64)
     none = np.zeros(1, np.int64)
     longer = op.Pad(identity, op.Concat(none, none, more, none, axis=0), mode="edge")
-    return op.Slice(_resized(longer, None, scale, None, how), [0], _size(n.y, axis), [0])
+    return op.Slice(_resized(longer, None, scale, None, how), [0], _size_at_common_scale(n, axis), [0])
 
 
 def along(x: Array, axis: int, matrix: Array, *, transposed: bool) -> Array:
