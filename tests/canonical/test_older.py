@@ -10,7 +10,9 @@ import onnx.defs
 import onnx.parser
 import pytest
 
+from edgeopt.canonical import canonicalize
 from edgeopt.canonical.registry import ADAPTERS
+from edgeopt.errors import UnsupportedModelError
 
 IMAGE = "float[1, 2, 3, 4] x"
 # Opset, inputs, outputs, initializers, nodes.
@@ -94,4 +96,18 @@ def test_each_adapter_has_a_row() -> None:
         for entry in entries
         if not any(name == op_type and opset < entry.before for name, opset in used)
     }
-    assert rowless == {("GroupNormalization", 21)}  # in test_decompositions.py
+    assert rowless == {("GroupNormalization", 21), ("Scan", 9)}  # in test_decompositions.py, and here
+
+
+def test_a_scan_over_a_batch_of_sequences_is_refused() -> None:
+    model = """
+    <ir_version: 3, opset_import: ["" : 8]>
+    older (float[1, 2] a, float[1, 3, 2] x) => (float[1, 2] y, float[1, 3, 2] z) {
+        y, z = Scan <num_scan_inputs = 1, body = step (float[2] b, float[2] e) => (float[2] c, float[2] d) {
+            c = Add(b, e)
+            d = Neg(c)
+        }> (, a, x)
+    }
+    """
+    with pytest.raises(UnsupportedModelError, match="form of opset 8"):
+        canonicalize(onnx.parser.parse_model(model))

@@ -4,6 +4,6 @@ Where an operator has no entry, a node of any opset from 7 on means at the targe
 added types, or attributes whose defaults keep the older meaning.
 """
 
-from edgeopt.canonical.older import attributes, normalisation, resize, softmax
+from edgeopt.canonical.older import attributes, control_flow, normalisation, resize, softmax
 
-__all__ = ["attributes", "normalisation", "resize", "softmax"]
+__all__ = ["attributes", "control_flow", "normalisation", "resize", "softmax"]
