@@ -3,13 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-import pytest
 import torch
-
-from edgeopt.autodiff import backward
-from edgeopt.errors import UnsupportedOperatorError
-from edgeopt.tracing import Tracer, new_graph, op
 
 EQUATIONS: list[tuple[str, list[tuple[int, ...]]]] = [
     ("ij,jk->ik", [(2, 3), (3, 4)]),
@@ -26,6 +20,16 @@ EQUATIONS: list[tuple[str, list[tuple[int, ...]]]] = [
     ("...i,...i->...", [(2, 3, 4), (2, 3, 4)]),
     ("i...,i...", [(2, 3), (2, 3)]),
     ("b i , b j -> b i j", [(2, 3), (2, 4)]),
+    ("ii->i", [(3, 3)]),
+    ("ii", [(3, 3)]),
+    ("iji->ij", [(3, 2, 3)]),
+    ("iii->i", [(3, 3, 3)]),
+    ("bii,bij->bj", [(2, 3, 3), (2, 3, 4)]),
+    ("...ii->...i", [(2, 3, 3)]),
+    ("ij,ij->ij", [(2, 3), (1, 3)]),
+    ("ij,ij->i", [(2, 1), (2, 3)]),
+    ("ij,jk->ik", [(2, 1), (3, 4)]),
+    ("...ij,...jk->...ik", [(2, 3, 4), (1, 4, 2)]),
 ]
 
 ROWS: list[tuple[Any, ...]] = [
@@ -44,13 +48,6 @@ def test_named_dimensions(check_row_with_names: Callable[..., None]) -> None:
     check_row_with_names(row, [("batch", "queries", 4), ("batch", "keys", 4)])
 
 
-@pytest.mark.parametrize(
-    ("equation", "shapes", "reason"),
-    [("ii->i", [(3, 3)], "a letter twice"), ("ij,ij->ij", [(2, 3), (1, 3)], "is broadcast")],
-)
-def test_what_is_refused(equation: str, shapes: list[tuple[int, ...]], reason: str) -> None:
-    tracer = Tracer(new_graph("refused"))
-    inputs = [tracer.input(f"x{i}", np.float32, shape) for i, shape in enumerate(shapes)]
-    y = op.Einsum(*inputs, equation=equation)
-    with pytest.raises(UnsupportedOperatorError, match=reason):
-        backward(tracer, {y.value: y}, [x.value for x in inputs])
+def test_the_diagonal_of_a_named_dimension(check_row_with_names: Callable[..., None]) -> None:
+    row = ("Einsum", lambda x: torch.einsum("bii->bi", x), [(2, 3, 3)], {"equation": "bii->bi"})
+    check_row_with_names(row, [("batch", "size", "size")])

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
+import numpy as np
+
+from edgeopt import tracing as xp
 from edgeopt.autodiff.arrays import expand_like
 from edgeopt.autodiff.registry import rule
 from edgeopt.tracing import Array, op
+from edgeopt.tracing.shapes import Dim
 from edgeopt.tracing.site import Site
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -30,21 +35,12 @@ def _terms(n: Site) -> tuple[list[str], str]:
     return spelled, longest + "".join(sorted(letter for letter, count in counts.items() if count == 1))
 
 
-def _problem(n: Site) -> str | None:
-    operands, _ = _terms(n)
-    if any(len(set(term)) < len(term) for term in operands):
-        return "an operand has a letter twice; take its diagonal first"
-    sizes: dict[str, set[object]] = {}
-    for position, term in enumerate(operands):
-        for letter, dim in zip(term, n.input(position).shape, strict=True):
-            sizes.setdefault(letter, set()).add(dim)
-    stretched = any(1 in dims and len(dims) > 1 for dims in sizes.values())
-    return "an operand is broadcast along a letter that others have too" if stretched else None
-
-
-@rule("Einsum", limits=_problem)
+@rule("Einsum")
 def einsum(n: Site, g: Array) -> list[Array | None]:
-    """Letters that only this operand has were summed away: its cotangent is the same along them."""
+    """Letters that only this operand has were summed away: its cotangent is the same along them.
+
+    A letter that it has twice took its diagonal, and one along which it was stretched is summed.
+    """
     operands, output = _terms(n)
     cotangents: list[Array | None] = []
     for position, term in enumerate(operands):
@@ -52,12 +48,41 @@ def einsum(n: Site, g: Array) -> list[Array | None]:
             cotangents.append(None)
             continue
         others = [i for i in range(len(operands)) if i != position]
-        known = set(output).union(*(operands[i] for i in others))
-        kept = "".join(letter for letter in term if letter in known)
-        equation = ",".join([output, *(operands[i] for i in others)]) + "->" + kept
-        result = op.Einsum(g, *(n.input(i) for i in others), equation=equation)
-        missing = [axis for axis, letter in enumerate(term) if letter not in known]
-        if missing:
-            result = expand_like(op.Unsqueeze(result, missing), n.input(position))
-        cotangents.append(result.with_shape(n.input(position).shape))
+        factors = [(output, g), *((operands[i], n.input(i)) for i in others)]
+        known = {letter for letters, _ in factors for letter in letters}
+        kept = "".join(letter for letter in dict.fromkeys(term) if letter in known)
+        equation = ",".join(letters for letters, _ in factors) + "->" + kept
+        result = op.Einsum(*(factor for _, factor in factors), equation=equation)
+        result = result.with_shape(tuple(_size(letter, factors) for letter in kept))
+        cotangents.append(_spread(result, kept, term, n.input(position)))
     return cotangents
+
+
+def _size(letter: str, factors: list[tuple[str, Array]]) -> Dim:
+    """The size along a letter: that of the factors that are not stretched along it."""
+    dims = [x.shape[axis] for letters, x in factors for axis, other in enumerate(letters) if other == letter]
+    return next((dim for dim in dims if dim != 1), 1)
+
+
+def _spread(result: Array, kept: str, term: str, operand: Array) -> Array:
+    """What has one dimension for each letter that was kept, in the shape of an operand with these letters."""
+    first = [term.index(letter) for letter in kept]
+    added = [axis for axis in range(len(term)) if axis not in first]
+    if added:
+        result = op.Unsqueeze(result, added)
+    for axis in added:
+        if term.index(term[axis]) != axis:
+            result = result * _same_place(operand, term.index(term[axis]), axis, result.dtype)
+    stretched = [axis for axis, dim in enumerate(operand.shape) if dim == 1 and result.shape[axis] != 1]
+    if stretched:
+        result = op.ReduceSum(result, stretched, keepdims=1)
+    return expand_like(result, operand).with_shape(operand.shape)
+
+
+def _same_place(operand: Array, axis: int, other: int, dtype: Any) -> Array:
+    """1 on the diagonal of two axes, else 0, with dimensions of one along the rest."""
+    size = op.Squeeze(op.Shape(operand, start=axis, end=axis + 1), [0])
+    zero, one = (operand.tracer.constant(np.int64(number)) for number in (0, 1))
+    places = op.Range(zero, size, one).with_shape((operand.shape[axis],))
+    there, here = (op.Unsqueeze(places, [i for i in range(operand.ndim) if i != own]) for own in (axis, other))
+    return xp.astype(there == here, dtype)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from edgeopt import tracing as xp
 from edgeopt.autodiff.registry import rule
 from edgeopt.tracing import Array, op
@@ -119,12 +121,21 @@ def mod(n: Site, g: Array) -> tuple[Array, Array | None]:
 def power(n: Site, g: Array) -> tuple[Array | None, Array | None]:
     """a^b: b a^(b-1), and y log a, which is 0 where the base is 0 (PyTorch's choice; the limit for b > 0)."""
     base, exponent = n.input(0), xp.astype(n.input(1), n.x.dtype)
-    to_base = g * exponent * base ** (exponent - 1.0) if n.needs[0] else None
+    to_base = g * exponent * _lower_power(n, base, exponent) if n.needs[0] else None
     if not n.needs[1]:
         return to_base, None
     zero = base == xp.zeros_like(base)
     log_base = xp.log(xp.where(zero, xp.ones_like(base), base))
     return to_base, xp.astype(g * n.y * log_base, n.input(1).dtype)
+
+
+def _lower_power(n: Site, base: Array, exponent: Array) -> Array:
+    """a^(b - 1), but 1 where b is 0: b a^(b - 1) is 0 there, for a = 0 too."""
+    known = n.constant(1)
+    if known is None:
+        return base ** (exponent - 1.0 + indicator(exponent == xp.zeros_like(exponent), exponent))
+    lower = np.where(known == 0, 0, known - 1).astype(base.dtype)
+    return base if bool(np.all(lower == 1)) else base**lower
 
 
 @rule("Max", "Min", broadcasts=True)
@@ -151,18 +162,23 @@ def where(n: Site, g: Array) -> tuple[None, Array | None, Array | None]:
 
 @rule("Clip")
 def clip(n: Site, g: Array) -> list[Array | None]:
-    """At a limit itself the gradient passes, as in torch.clamp; beyond, it goes to the limit.
+    """Beyond a limit the gradient goes to the limit, where that is no constant.
 
-    Where the lower limit is above the upper one, the value is the upper one throughout.
+    At a constant limit itself nothing passes, as in ReLU6, Hardtanh and, since PyTorch 2.15, clamp; at another one x
+    and the limit share, as in torch.maximum. Where the lower limit is above the upper one, the value is the upper one
+    throughout.
     """
     mask: Array | None = None
     to_limits: list[Array | None] = []
     crossed = indicator(n.input(2) < n.input(1), g) if _limits_may_cross(n) else None
-    for position, passes in ((1, n.x.__ge__), (2, n.x.__le__)):
+    for position, inside_of, on_or_inside_of in ((1, n.x.__gt__, n.x.__ge__), (2, n.x.__lt__, n.x.__le__)):
         if not n.has(position):
             to_limits.append(None)
             continue
-        inside = indicator(passes(n.input(position)), g)
+        limit = n.input(position)
+        inside = indicator(inside_of(limit), g)
+        if limit.constant is None:
+            inside = 0.5 * inside + 0.5 * indicator(on_or_inside_of(limit), g)
         mask = inside if mask is None else mask * inside
         beyond = 1.0 - inside
         if crossed is not None:

@@ -86,11 +86,24 @@ def reduce_log_sum(n: Site, g: Array) -> Array:
     return expand_like(_with_kept_axes(n, g * xp.exp(-n.y)), n.x)
 
 
+# Up to so many elements, the products of all the others are taken one by one.
+_FEW = 32
+
+
 @rule("ReduceProd")
 def reduce_prod(n: Site, g: Array) -> Array:
-    """The product of the others: of all but the zeros where this one is the only zero, 0 where another is zero."""
+    """The product of the others: of all but the zeros where this one is the only zero, 0 where another is zero.
+
+    Of few elements, the products are written out, which is right for every derivative even where several are zero.
+    """
     if _reduces_nothing(n):
         return g
+    known = np.arange(n.x.ndim) if _names_no_axes(n) else n.constant(1)
+    if known is not None:
+        reduced = sorted({int(axis) % n.x.ndim for axis in known.reshape(-1)})
+        sizes = [dim for dim in (n.x.shape[axis] for axis in reduced) if isinstance(dim, int)]
+        if len(sizes) == len(reduced) and 0 < math.prod(sizes) <= _FEW:
+            return _products_of_others(n.x, reduced, sizes) * _with_kept_axes(n, g)
     axes = n.input(1) if n.has(1) else None
     zero = indicator(n.x == xp.zeros_like(n.x), g)
     count = op.ReduceSum(zero, axes, keepdims=1)
@@ -100,6 +113,17 @@ def reduce_prod(n: Site, g: Array) -> Array:
     product = op.ReduceProd(without_zeros, axes, keepdims=1)
     others = product / without_zeros * (zero * one + (1.0 - zero) * none)
     return others * _with_kept_axes(n, g)
+
+
+def _products_of_others(x: Array, reduced: list[int], sizes: list[int]) -> Array:
+    """For each element the product of the others over the reduced axes."""
+    kept = [axis for axis in range(x.ndim) if axis not in reduced]
+    order, count = [*kept, *reduced], math.prod(sizes)
+    rows = op.Reshape(op.Transpose(x, perm=order), [0] * len(kept) + [1, count])
+    itself = np.eye(count, dtype=np.bool_)
+    factors = op.Where(itself, x.tracer.constant(1.0, x.dtype), rows)
+    products = op.Reshape(op.ReduceProd(factors, [-1], keepdims=0), [0] * len(kept) + sizes)
+    return op.Transpose(products, perm=[int(i) for i in np.argsort(order)]).with_shape(x.shape)
 
 
 @rule("CumSum")
