@@ -184,9 +184,10 @@ def directions_of(n: Site) -> list[Direction]:
 
 
 def activation_names(n: Site) -> list[str]:
-    """The activations of all directions."""
+    """The activations of all directions; the standard's own default for RNN names one too many."""
     count = 2 if n.attr("direction", "forward") == "bidirectional" else 1
-    return list(n.attr("activations") or _DEFAULTS[n.node.op_type] * count)
+    defaults = _DEFAULTS[n.node.op_type] * count
+    return list(n.attr("activations") or defaults)[: len(defaults)]
 
 
 def activation_parameters(n: Site) -> tuple[list[float], list[float]]:
