@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import onnx_ir
     from numpy.typing import NDArray
 
+    from edgeopt.optimizers import OptimizerLike
+    from edgeopt.training import Replacement
+
 __all__ = ["Bundle"]
 
 
@@ -69,6 +72,24 @@ class Bundle:
     def session(self, **options: Any) -> TrainingSession:
         """A session that trains a copy of the state; ``options`` are those of `TrainingSession`."""
         return TrainingSession(self.contents(), **options)
+
+    def with_optimizer(self, optimizer: OptimizerLike) -> Replacement:
+        """A bundle like this one with another optimizer, and what became of the old one's state.
+
+        Weights, buffers, transforms and metrics stay. Averages of gradients and the like go on where they mean the
+        same to both optimizers; `Replacement` names what does.
+
+        Args:
+            optimizer: As in `edgeopt.export`.
+
+        Raises:
+            SignatureError: The optimizer freezes parameters, or needs curvature: both take a new export.
+            ParameterPatternError: A group of parameters is empty.
+        """
+        # Composing graphs needs the exporting half of the package; reading and running a bundle does not.
+        from edgeopt.training import replace_optimizer
+
+        return replace_optimizer(self, optimizer)
 
     def inspect(self) -> Report:
         """Tables of what the bundle holds."""

@@ -2,5 +2,6 @@
 
 from edgeopt.training.compose import compose
 from edgeopt.training.forward import ForwardGraph, ForwardModel
+from edgeopt.training.surgery import Replacement, replace_optimizer
 
-__all__ = ["ForwardGraph", "ForwardModel", "compose"]
+__all__ = ["ForwardGraph", "ForwardModel", "Replacement", "compose", "replace_optimizer"]

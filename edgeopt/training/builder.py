@@ -81,6 +81,12 @@ class GraphBuilder:
         kept, wanted = [values[port] for port in signature.outputs if port in keep], model.graph.outputs[len(values) :]
         model.graph.outputs[:] = [*kept, *wanted]
         remove_unused(model)
+        if not any(value.name == SEED and value.uses() for value in model.graph.inputs):
+            # Nothing draws random numbers any more, so nothing is counted.
+            keep = [port for port in keep if port.tensor != DRAWS]
+            kept = [values[port] for port in signature.outputs if port in keep]
+            model.graph.outputs[:] = [*kept, *wanted]
+            remove_unused(model)
         kinds = {port.name: port for port in signature.inputs}
         model.graph.inputs[:] = [
             value
@@ -198,9 +204,9 @@ class GraphBuilder:
         else:
             lower(self.tracer)
         if self._recomputed is not None:
-            seed, what = self._recomputed
+            mark, what = self._recomputed
             sources = [value for value in self.graph.inputs if self._is_source(value.name or "")]
-            recompute(self.tracer, seed, sources, what=what)
+            recompute(self.tracer, mark, sources, what=what)
         for condition, marks in self._branches:
             move_into_branch(self.graph, condition().value, marks)
         model = new_model(self.graph, list(self.functions.by_name.values()))

@@ -21,7 +21,7 @@ def clean_up(model: ir.Model) -> None:
 def remove_unused(model: ir.Model) -> None:
     """Remove the nodes and functions that no output needs, in place."""
     common_passes.RemoveUnusedNodesPass()(model)
-    common_passes.RemoveUnusedFunctionsPass()(model)
+    common_passes.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call] # onnx-ir leaves it untyped
 
 
 def _forget_types(model: ir.Model) -> None:

@@ -16,14 +16,17 @@ from edgeopt.training.update import hyper_inputs
 __all__ = ["look_through"]
 
 
-def look_through(builder: GraphBuilder, groups: Sequence[UpdateGroup]) -> None:
+def look_through(builder: GraphBuilder, groups: Sequence[UpdateGroup]) -> bool:
     """Put the rules' views of the parameters in the parameters' place, in a forward graph that is not built upon yet.
 
-    A rule without a view of its own leaves the graph as it is.
+    A rule without a view of its own leaves the graph as it is. Returns whether there was any.
     """
+    changed = False
     for group in groups:
         for name, view in _views(builder, group).items():
             builder.substitute(builder.state(name), view)
+            changed = True
+    return changed
 
 
 def _views(builder: GraphBuilder, group: UpdateGroup) -> dict[str, Array]:
