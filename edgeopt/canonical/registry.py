@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from edgeopt.tracing.rewriting import Replacement
 from edgeopt.tracing.site import Site
 
-__all__ = ["ADAPTERS", "DECOMPOSITIONS", "Adapter", "Decomposition", "adapter", "decomposition"]
+__all__ = ["ADAPTERS", "DECOMPOSITIONS", "Adapter", "Decomposition", "adapter", "decomposition", "takes_every_node"]
 
 
 class Decomposition(NamedTuple):
@@ -44,12 +44,12 @@ class Adapter(NamedTuple):
 ADAPTERS: dict[str, list[Adapter]] = {}
 
 
-def _no_limits(_site: Site) -> None:
+def takes_every_node(_site: Site) -> None:
     """The decomposition is for every node."""
 
 
 def decomposition(
-    *operators: str, limits: Callable[[Site], str | None] = _no_limits
+    *operators: str, limits: Callable[[Site], str | None] = takes_every_node
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register the decorated function for these operators.
 

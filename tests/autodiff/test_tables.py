@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import onnx.defs
 import pytest
 
@@ -10,7 +12,12 @@ from edgeopt.canonical import DECOMPOSITIONS
 from edgeopt.canonical.registry import ADAPTERS
 from edgeopt.tracing import OPSET
 
-TABLES = {"rules": RULES, "decompositions": DECOMPOSITIONS, "zero": ZERO_DERIVATIVE, "refused": REFUSED}
+TABLES: Mapping[str, Mapping[str, object]] = {
+    "rules": RULES,
+    "decompositions": DECOMPOSITIONS,
+    "zero": ZERO_DERIVATIVE,
+    "refused": REFUSED,
+}
 
 # Operators that files hold which ONNX Runtime's optimizers, or tools that call them, have written.
 _MICROSOFT = """

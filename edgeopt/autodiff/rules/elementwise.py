@@ -19,6 +19,7 @@ def derivative(op_type: str, formula: Callable[[Site], Array]) -> None:
     """Register a one-input operator by the derivative of its output."""
 
     def apply(n: Site, g: Array) -> Array:
+        """The derivative of each element."""
         return g * formula(n)
 
     # The rule belongs to the file that states it.
