@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgeopt import bundle, errors, losses, metrics, optimizers, schedules, testing, transforms
+    from edgeopt import bundle, compat, errors, losses, metrics, optimizers, schedules, testing, transforms
     from edgeopt.bundle import Bundle
     from edgeopt.derivatives import gradient
     from edgeopt_exporters.export import export
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Bundle",
     "bundle",
+    "compat",
     "errors",
     "export",
     "gradient",

@@ -26,7 +26,7 @@ def python(code: str) -> str:
 
 
 def test_the_sdk_imports_without_torch() -> None:
-    sdk = [name for name in MODULES if not name.startswith("edgeopt_exporters.pytorch")]
+    sdk = [name for name in MODULES if not name.startswith(("edgeopt_exporters.pytorch", "edgeopt.compat.torch"))]
     python(f"import sys, importlib; sys.modules['torch'] = None\nfor name in {sdk!r}: importlib.import_module(name)")
 
 

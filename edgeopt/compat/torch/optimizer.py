@@ -1,0 +1,275 @@
+"""Update rules as optimizers of PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import array_api_compat.torch as xp
+import numpy as np
+import torch
+
+from edgeopt.checks import require
+from edgeopt.compat.ingredients import draw
+from edgeopt.compat.settings import rate, with_settings
+from edgeopt.errors import ConfigurationError
+from edgeopt.optimizers import Collective, Curvature, HutchinsonDiagonal, Ingredient, Noise, Optimizer, Rademacher
+
+__all__ = ["RuleOptimizer"]
+
+# Entries of a parameter group that are no settings of the rule.
+OWN = ("params", "param_names", "lr", "initial_lr", "updates", "rule")
+SHARED = "shared"
+
+Slots = dict[str, torch.Tensor]
+
+
+class RuleOptimizer(torch.optim.Optimizer):
+    """Any update rule as a `torch.optim.Optimizer`.
+
+    Parameter groups may set `lr`, any field of the rule (`weight_decay`, `beta1`), or have another rule under `rule`.
+    `group["lr"]` is the rate that the rule's schedule is built around, so torch's schedulers and changes by hand work
+    on top of it; with a plain number as rate it is the rate. Numbers in a group may be changed at any time.
+
+    State per parameter: the rule's slots, and `step`, which counts updates in which there was a gradient.
+
+    Random numbers that a rule asks for are drawn anew at each update from `seed`, and are the same after a resume. A
+    rule that asks for a Hutchinson estimate of the curvature needs gradients that can be differentiated, from
+    `loss.backward(create_graph=True)`, at the updates where it is due.
+
+    Args:
+        params: As for any torch optimizer: parameters, named parameters, or groups.
+        rule: The rule of all groups that have none of their own.
+        seed: Of the random numbers.
+
+    Raises:
+        ConfigurationError: A group sets what the rule does not have, or a rule needs what only a bundle can give.
+    """
+
+    def __init__(self, params: Any, rule: Optimizer, *, seed: int = 0) -> None:
+        self._rule = rule
+        self._rules: list[Optimizer] = []
+        self._seed = seed
+        super().__init__(params, {"updates": 0})
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters with settings of their own; see the class."""
+        given = {name: value for name, value in param_group.items() if name not in OWN}
+        rule = param_group.get("rule", self._rule)
+        require(isinstance(rule, Optimizer), f"rule must be an update rule, got {rule!r}")
+        rule = with_settings(rule, given)
+        numbers = {"lr": param_group.get("lr", rule.schedule.base), **rule.hyperparameters()}
+        own = {name: value for name, value in param_group.items() if name in OWN and name != "rule"}
+        super().add_param_group({**own, **numbers})
+        for param in self.param_groups[-1]["params"]:
+            for ingredient in _ingredients(rule, param).values():
+                if isinstance(ingredient, Curvature) and not isinstance(ingredient, HutchinsonDiagonal):
+                    raise ConfigurationError(
+                        f"{type(rule).__name__} needs {type(ingredient).__name__}, which takes the model and its loss; "
+                        "it works in a bundle only."
+                    )
+        self._rules.append(rule)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update all parameters that have a gradient, and return the closure's loss if there is a closure."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        curvatures = self._curvatures()
+        for place, (group, rule) in enumerate(zip(self.param_groups, self._rules, strict=True)):
+            if any(param.grad is not None for param in group["params"]):
+                update = self._update_together if isinstance(rule, Collective) else self._update_each
+                update(place, group, rule, curvatures)
+                group["updates"] += 1
+        return loss
+
+    @contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """A context in which parameters are what the rule evaluates: averages, for rules that have them."""
+        kept = {}
+        with torch.no_grad():
+            for group, rule in zip(self.param_groups, self._rules, strict=True):
+                hyper = self._hyper(group, rule)
+                for param in group["params"]:
+                    state = self._state(param, rule)
+                    view = rule.view(xp, param, self._slots(state, group), hyper, state["step"].clone())
+                    if view is not param:
+                        kept[param] = param.clone()
+                        param.copy_(view)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for param, value in kept.items():
+                    param.copy_(value)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Load what `state_dict` gave, bit by bit and in its dtypes.
+
+        Raises:
+            ConfigurationError: It is that of an optimizer with other rules.
+        """
+        for group, rule in zip(state_dict["param_groups"], self._rules, strict=False):
+            missing = {"lr", "updates", *rule.hyperparameters()} - group.keys()
+            if missing:
+                raise ConfigurationError(
+                    f"This state is not that of {type(rule).__name__}: there is no {', '.join(sorted(missing))}."
+                )
+        super().load_state_dict(dict(state_dict))
+        # torch gives state the dtype of the parameter; slots have their own.
+        saved = [place for group in state_dict["param_groups"] for place in group["params"]]
+        params = [param for group in self.param_groups for param in group["params"]]
+        for place, param in zip(saved, params, strict=True):
+            if place in state_dict["state"]:
+                self.state[param] = _copied(state_dict["state"][place], param.device)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What torch keeps of an optimizer that is copied or pickled leaves out everything of ours.
+        own = {"_rule": self._rule, "_rules": self._rules, "_seed": self._seed}
+        return {**super().__getstate__(), **own}
+
+    def _hyper(self, group: Mapping[str, Any], rule: Optimizer) -> dict[str, torch.Tensor]:
+        lr = rate(xp, rule, group["lr"], group["updates"], _scalar)
+        return {**{name: _scalar(group[name]) for name in rule.hyperparameters()}, "lr": lr}
+
+    def _update_each(self, place: int, group: dict[str, Any], rule: Optimizer, curvatures: dict[Any, Slots]) -> None:
+        hyper = self._hyper(group, rule)
+        for number, param in enumerate(group["params"]):
+            if param.grad is None:
+                continue
+            state = self._state(param, rule)
+            state["step"] += 1
+            given = {**self._slots(state, group), **self._ingredients(param, rule, group, place, number, curvatures)}
+            moved, slots = rule.update(xp, param, _dense(param), given, hyper, state["step"].clone())
+            state.update({slot: _kept(value) for slot, value in slots.items()})
+            param.copy_(moved)
+
+    def _update_together(
+        self, place: int, group: dict[str, Any], rule: Optimizer, curvatures: dict[Any, Slots]
+    ) -> None:
+        """All parameters of the group; a missing gradient is zero."""
+        params = dict(zip(map(str, range(len(group["params"]))), group["params"], strict=True))
+        states = {name: self._state(param, rule) for name, param in params.items()}
+        grads = {name: torch.zeros_like(p) if p.grad is None else _dense(p) for name, p in params.items()}
+        first = states["0"]
+        if SHARED not in first:
+            arrays = rule.init_shared({name: _numpy(param) for name, param in params.items()})
+            first[SHARED] = {slot: _tensor(array, params["0"]) for slot, array in arrays.items()}
+        given = {}
+        for number, (name, param) in enumerate(params.items()):
+            states[name]["step"] += 1
+            needed = self._ingredients(param, rule, group, place, number, curvatures)
+            given[name] = {**self._slots(states[name], group), **needed}
+        step = torch.tensor(group["updates"] + 1)
+        hyper = self._hyper(group, rule)
+        moved, slots, shared = rule.update_all(xp, params, grads, given, first[SHARED], hyper, step)
+        first[SHARED] = {**first[SHARED], **{slot: _kept(value) for slot, value in shared.items()}}
+        for name, param in params.items():
+            states[name].update({slot: _kept(value) for slot, value in slots[name].items()})
+            param.copy_(moved[name])
+
+    def _state(self, param: torch.Tensor, rule: Optimizer) -> dict[str, Any]:
+        state: dict[str, Any] = self.state[param]
+        if "step" not in state:
+            state["step"] = torch.tensor(0)
+            state.update({slot: _tensor(array, param) for slot, array in rule.init(_numpy(param)).items()})
+        return state
+
+    def _slots(self, state: Mapping[str, Any], group: Mapping[str, Any]) -> Slots:
+        return {slot: value for slot, value in state.items() if slot not in ("step", SHARED)}
+
+    def _ingredients(
+        self,
+        param: torch.Tensor,
+        rule: Optimizer,
+        group: Mapping[str, Any],
+        place: int,
+        number: int,
+        curvatures: dict[Any, Slots],
+    ) -> Slots:
+        made = {}
+        for ordinal, (name, kind) in enumerate(_ingredients(rule, param).items()):
+            if isinstance(kind, Noise):
+                array = draw(kind, tuple(param.shape), self._seed, group["updates"], place, number, ordinal)
+                made[name] = torch.as_tensor(array, dtype=param.dtype, device=param.device)
+            else:
+                made[name] = curvatures[param].get(name, torch.zeros_like(param))
+        return made
+
+    def _curvatures(self) -> dict[Any, Slots]:
+        """z ⊙ Hz for each parameter whose rule asks for it, where it is due."""
+        asked: dict[Any, Slots] = {}
+        due: list[tuple[torch.Tensor, str]] = []
+        for group, rule in zip(self.param_groups, self._rules, strict=True):
+            for param in group["params"]:
+                for name, kind in _ingredients(rule, param).items():
+                    if isinstance(kind, Curvature):
+                        asked.setdefault(param, {})
+                        if param.grad is not None and group["updates"] % kind.every == 0:
+                            due.append((param, name))
+        if not due:
+            return asked
+        if any(param.grad is None or param.grad.grad_fn is None for param, _ in due):
+            raise ConfigurationError("A rule needs curvature at this update: call loss.backward(create_graph=True).")
+        updates = max(group["updates"] for group in self.param_groups)
+        signs = [
+            torch.as_tensor(draw(Rademacher(), tuple(param.shape), self._seed, updates, number), dtype=param.dtype)
+            for number, (param, _) in enumerate(due)
+        ]
+        signs = [sign.to(param.device) for sign, (param, _) in zip(signs, due, strict=True)]
+        gradients = [param.grad for param, _ in due if param.grad is not None]
+        products = torch.autograd.grad(
+            gradients, [param for param, _ in due], signs, retain_graph=True, allow_unused=True
+        )
+        for (param, name), sign, product in zip(due, signs, products, strict=True):
+            asked[param][name] = torch.zeros_like(param) if product is None else sign * product
+        return asked
+
+
+def _scalar(value: Any) -> torch.Tensor:
+    """A 0-d float64 tensor on the CPU, where it may meet tensors of any device."""
+    return torch.as_tensor(value, dtype=torch.float64, device="cpu")
+
+
+def _numpy(param: torch.Tensor) -> np.ndarray[Any, Any]:
+    """The values of a parameter; those of bfloat16 in float32, since numpy has no bfloat16."""
+    detached = param.detach().cpu()
+    array: np.ndarray[Any, Any] = (detached.float() if detached.dtype == torch.bfloat16 else detached).numpy()
+    return array
+
+
+def _numpy_dtype(param: torch.Tensor) -> np.dtype[Any]:
+    dtype: np.dtype[Any] = _numpy(param.detach().reshape(-1)[:0]).dtype
+    return dtype
+
+
+def _ingredients(rule: Optimizer, param: torch.Tensor) -> dict[str, Ingredient]:
+    """What the rule needs for a parameter of this shape and dtype; its values stay where they are."""
+    return rule.ingredients(np.broadcast_to(np.zeros((), _numpy_dtype(param)), tuple(param.shape)))
+
+
+def _tensor(array: np.ndarray[Any, Any], param: torch.Tensor) -> torch.Tensor:
+    """A slot beside its parameter: those of the parameter's dtype have it in torch, others keep theirs."""
+    tensor = torch.tensor(array)
+    return tensor.to(param.device, param.dtype if array.dtype == _numpy_dtype(param) else tensor.dtype)
+
+
+def _kept(value: torch.Tensor) -> torch.Tensor:
+    """A new value of a slot, apart from gradients, which are overwritten."""
+    return value.detach().clone()
+
+
+def _dense(param: torch.Tensor) -> torch.Tensor:
+    grad = param.grad
+    if grad is None or grad.is_sparse:
+        raise ConfigurationError("Gradients must be dense: make the embedding with sparse=False.")
+    return grad.detach()
+
+
+def _copied(value: Any, device: torch.device) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone() if value.ndim == 0 else value.detach().clone().to(device)
+    return {name: _copied(part, device) for name, part in value.items()} if isinstance(value, Mapping) else value

@@ -1,0 +1,169 @@
+"""The state of torch.optim's own optimizers in and out of the state of a bundle.
+
+Slots have torch's names here, so that little is left to translate: the step, which is one for all parameters here and
+one for each in torch, Adafactor's name for the full second moment of vectors, and what ASGD keeps though it follows
+from the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from edgeopt.bundle import Bundle
+from edgeopt_runtime.errors import StateError
+
+__all__ = ["load_torch_state", "torch_state"]
+
+NumpyArray = np.ndarray[Any, Any]
+Target = TypeVar("Target", Bundle, Mapping[str, NumpyArray])
+
+# As in edgeopt.training.names, whose import would be that of onnx.
+PREFIX, STEP = "optimizer.", "optimizer.step"
+# What torch keeps although it follows from other state.
+DERIVED = {"ax": ("eta", "mu")}
+# Optimizers of torch without a count of steps.
+WITHOUT_STEP = ("SGD", "Muon")
+
+
+def load_torch_state(target: Target, state_dict: Mapping[str, Any], names: Sequence[str] | None = None) -> Target:
+    """A bundle, or a state by tensor name, with the optimizer state of a torch optimizer in it.
+
+    Training goes on where torch stopped, if the rule has the same settings (`edgeopt.optimizers.from_config`). Weights
+    are not part of an optimizer's state; `TrainingSession.load_parameters` takes them.
+
+    Args:
+        target: Whose optimizer state to replace. It is left as it is.
+        state_dict: What `optimizer.state_dict()` gives.
+        names: The name of each parameter, in the order in which the optimizer holds them; not needed if the optimizer
+            was made from `model.named_parameters()`.
+
+    Raises:
+        StateError: The names or the slots do not fit, or the parameters have been updated different numbers of times.
+    """
+    arrays = dict(target.state if isinstance(target, Bundle) else target)
+    slots = _slots(target)
+    steps = set()
+    for place, name in _named(state_dict["param_groups"], names):
+        entry = {key: value for key, value in state_dict["state"].get(place, {}).items() if value is not None}
+        if not entry:
+            continue
+        if name not in slots:
+            raise StateError(f"There is no optimizer state for a parameter {name!r}; there is for {', '.join(slots)}.")
+        steps.add(int(entry.pop("step", -1)))
+        for key, value in _translated(name, entry, slots[name], arrays).items():
+            arrays[key] = value
+    if len(steps) > 1:
+        raise StateError(f"The parameters have been updated different numbers of times: {sorted(steps)}.")
+    if steps:
+        step = steps.pop()
+        # Where torch does not count, all that matters is whether this is the first update.
+        count = max(int(arrays[STEP]), 1) if step < 0 else step
+        arrays[STEP] = np.asarray(count, arrays[STEP].dtype)
+    return replace(target, state=arrays) if isinstance(target, Bundle) else arrays
+
+
+def torch_state(
+    source: Bundle | Mapping[str, NumpyArray], optimizer: torch.optim.Optimizer, names: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """The optimizer state of a bundle, or of a state by tensor name, as `optimizer.load_state_dict` takes it.
+
+    Args:
+        source: Where to take it from: a bundle, `session.state()`.
+        optimizer: The torch optimizer that is to go on; its settings are kept.
+        names: As for `load_torch_state`.
+
+    Raises:
+        StateError: The names do not fit.
+    """
+    arrays = source.state if isinstance(source, Bundle) else source
+    slots, step = _slots(source), int(arrays[STEP])
+    kind, groups = type(optimizer).__name__, optimizer.state_dict()["param_groups"]
+    settings = {place: group for group in groups for place in group["params"]}
+    state: dict[int, dict[str, Any]] = {}
+    for place, name in _named(groups, names):
+        if name not in slots and slots:
+            raise StateError(f"There is no optimizer state for a parameter {name!r}; there is for {', '.join(slots)}.")
+        if step == 0:
+            continue
+        values = {slot: arrays[key] for slot, key in slots.get(name, {}).items()}
+        entry: dict[str, Any] = {slot: torch.tensor(value) for slot, value in _for_torch(kind, values).items()}
+        if kind not in WITHOUT_STEP:
+            entry["step"] = torch.tensor(float(step))
+        if kind == "ASGD":
+            group = settings[place]
+            entry["eta"] = torch.tensor(group["lr"] / (1 + group["lambd"] * group["lr"] * step) ** group["alpha"])
+            entry["mu"] = torch.tensor(1 / max(1.0, step - group["t0"]))
+        if entry:
+            state[place] = entry
+    return {"state": state, "param_groups": groups}
+
+
+def _slots(target: Bundle | Mapping[str, NumpyArray]) -> dict[str, dict[str, str]]:
+    """By parameter and slot, the name of the tensor."""
+    found: dict[str, dict[str, str]] = {}
+    if isinstance(target, Bundle):
+        for spec in target.manifest.tensors:
+            if spec.role == "optimizer" and spec.parameter is not None and spec.slot is not None:
+                found.setdefault(spec.parameter, {})[spec.slot] = spec.name
+        return found
+    for key in target:
+        slot, _, parameter = key.removeprefix(PREFIX).partition(".")
+        if key.startswith(PREFIX) and parameter:
+            found.setdefault(parameter, {})[slot] = key
+    return found
+
+
+def _named(groups: Sequence[Mapping[str, Any]], names: Sequence[str] | None) -> Iterator[tuple[Any, str]]:
+    places = [place for group in groups for place in group["params"]]
+    if names is None:
+        names = [name for group in groups for name in group.get("param_names", ())]
+        if not names:
+            raise StateError("The state holds no names of parameters: give `names`, in the order of the optimizer.")
+    if len(names) != len(places):
+        raise StateError(f"The optimizer holds {len(places)} parameters, but there are {len(names)} names.")
+    return zip(places, names, strict=True)
+
+
+def _translated(
+    name: str, entry: Mapping[str, Any], slots: Mapping[str, str], arrays: Mapping[str, NumpyArray]
+) -> dict[str, NumpyArray]:
+    """The tensors of one parameter, under the names they have here."""
+    values = dict(entry)
+    if "variance" in values:
+        # Adafactor's full second moment of a vector; the place of the column factor is not used.
+        values["row_var"] = values.pop("variance")
+        values["col_var"] = arrays[slots["col_var"]] if "col_var" in slots else ()
+    for slot, derived in DERIVED.items():
+        if slot in slots:
+            for key in derived:
+                values.pop(key, None)
+    if values.keys() != slots.keys():
+        raise StateError(
+            f"The torch state of {name!r} has {', '.join(sorted(values)) or 'nothing'}, where the rule has "
+            f"{', '.join(sorted(slots)) or 'nothing'}: another optimizer, or other settings."
+        )
+    translated = {}
+    for slot, key in slots.items():
+        array = _array(values[slot])
+        if array.shape != arrays[key].shape:
+            raise StateError(f"{slot} of {name!r} has shape {array.shape} in torch and {arrays[key].shape} here.")
+        translated[key] = array.astype(arrays[key].dtype)
+    return translated
+
+
+def _array(value: Any) -> NumpyArray:
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu()
+        value = value.float() if value.dtype == torch.bfloat16 else value
+    return np.asarray(value)
+
+
+def _for_torch(kind: str, values: Mapping[str, NumpyArray]) -> dict[str, NumpyArray]:
+    if kind == "Adafactor" and values["col_var"].ndim == 0:
+        return {"variance": values["row_var"]}
+    return dict(values)
