@@ -61,6 +61,7 @@ from edgeopt.optimizers.rmsprop import RMSprop
 from edgeopt.optimizers.rprop import Rprop
 from edgeopt.optimizers.sgd import SGD, SGDW
 from edgeopt.optimizers.sign import Lion, SignSGD, Tiger
+from edgeopt.optimizers.sparse import LazyAdam, SparseAdam, SparseSGD
 from edgeopt.optimizers.stable_adamw import StableAdamW
 from edgeopt.optimizers.yogi import Yogi
 
@@ -108,6 +109,7 @@ __all__ = [
     "HutchinsonDiagonal",
     "Ingredient",
     "LaProp",
+    "LazyAdam",
     "Lion",
     "Lookahead",
     "Muon",
@@ -128,6 +130,8 @@ __all__ = [
     "Rule",
     "SignSGD",
     "SimplifiedAdEMAMix",
+    "SparseAdam",
+    "SparseSGD",
     "StableAdamW",
     "Tiger",
     "Uniform",

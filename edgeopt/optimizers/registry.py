@@ -37,6 +37,7 @@ from edgeopt.optimizers.rmsprop import RMSprop
 from edgeopt.optimizers.rprop import Rprop
 from edgeopt.optimizers.sgd import SGD, SGDW
 from edgeopt.optimizers.sign import Lion, SignSGD, Tiger
+from edgeopt.optimizers.sparse import LazyAdam, SparseAdam, SparseSGD
 from edgeopt.optimizers.stable_adamw import StableAdamW
 from edgeopt.optimizers.yogi import Yogi
 
@@ -71,6 +72,7 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "lamb": LAMB,
     "laprop": LaProp,
     "lars": LARS,
+    "lazy_adam": LazyAdam,
     "lion": Lion,
     "madgrad": MADGRAD,
     "mars": MARS,
@@ -89,6 +91,8 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "sgdw": SGDW,
     "signsgd": SignSGD,
     "simplified_ademamix": SimplifiedAdEMAMix,
+    "sparse_adam": SparseAdam,
+    "sparse_sgd": SparseSGD,
     "stable_adamw": StableAdamW,
     "tiger": Tiger,
     "yogi": Yogi,
