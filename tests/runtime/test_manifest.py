@@ -46,6 +46,12 @@ def test_only_the_fields_a_record_uses_are_written(document):
 REMOVE = object()
 
 
+def hessian(name: str, tensor: str | None) -> dict:
+    """A signature that takes one vector."""
+    port = {"name": name, "kind": "vector", **({} if tensor is None else {"tensor": tensor})}
+    return {"file": "hessian_vector.onnx", "inputs": [port], "outputs": []}
+
+
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
@@ -108,6 +114,11 @@ REMOVE = object()
         (["signatures", "evaluate", "outputs", 0, "weight"], REMOVE, "metric 'loss' without a weight"),
         (["signatures", "evaluate", "outputs", 0, "weight"], "loss", "metric 'loss' without a weight"),
         (["signatures", "predict", "outputs", 0, "name"], "z", "'z', which is not among the model's outputs"),
+        (["signatures", "step", "inputs", 0, "kind"], "vector", "the vector 'weight', which only hessian_vector takes"),
+        (["signatures", "step", "inputs", 0, "tensor"], "weight", "with `tensor`, which only vectors have"),
+        (["signatures", "hessian_vector"], hessian("v", "input_mean"), "for 'input_mean', which is not a parameter"),
+        (["signatures", "hessian_vector"], hessian("v", None), "for None, which is not a parameter"),
+        (["signatures", "hessian_vector"], hessian("x", "weight"), "'x', which is also the name of another input"),
         (["files", "state.safetensors", "bytes"], -1, "`files.state.safetensors.bytes` must be a whole number"),
         (["files", "state.safetensors", "sha256"], "0" * 63, "must be 64 lower-case hexadecimal digits"),
         (["files", "state.safetensors", "sha256"], "A" * 64, "must be 64 lower-case hexadecimal digits"),

@@ -87,7 +87,8 @@ class SSBFGS(Method):
     """Self-scaled BFGS with a dense matrix; see `DenseInverse`.
 
     Attributes:
-        scaling: ``oren-luenberger``, ``al-baali``, or None for plain BFGS.
+        scaling: ``oren-luenberger``; ``al-baali``, which never scales up and is what the authors of arXiv 2405.04230
+            advise; or None for plain BFGS.
         initial_scaling: Whether the first update sets the scale of the matrix.
         max_parameters: Most trainable parameters; 5000 make a matrix of 200 MB.
     """
