@@ -66,7 +66,9 @@ def _types(tracer: Tracer, node: ir.Node, copy: ir.Node) -> list[tuple[ir.TypePr
     values = [value for value in (*copy.inputs, *node.outputs) if value is not None and value.name]
     if node.domain or not all(value.type is None or isinstance(value.type, ir.TensorType) for value in values):
         return [(value.type, value.shape) for value in node.outputs]
-    return [(ir.TensorType(dtype), shape) for dtype, shape in infer(copy, tracer.opset)]
+    inferred = zip(node.outputs, infer(copy, tracer.opset), strict=True)
+    # Branches may differ in rank where only one of them is ever taken; then the file knows more.
+    return [(ir.TensorType(dtype), value.shape if shape is None else shape) for value, (dtype, shape) in inferred]
 
 
 def _copy_body(

@@ -127,6 +127,18 @@ def chosen(condition: Callable[[Array], Array]) -> Callable[[Array, Array], Arra
     return function
 
 
+def squeezed(x: Array) -> Array:
+    """What exporters make of a dimension that is taken out if it is one: only one branch has the rank of the result."""
+    branches = {}
+    for name in ("then_branch", "else_branch"):
+        branch = x.tracer.subgraph(name)
+        inner = branch.wrap(x.value)
+        branch.result(xp.squeeze(inner * inner, axis=2) if name == "then_branch" else xp.exp(inner))
+        branches[name] = branch.graph
+    (y,) = x.tracer.emit("If", op.Equal(op.Shape(x, start=2), np.asarray([1], np.int64)), outputs=1, **branches)
+    return xp.sin(y.with_shape(x.shape[:2]))
+
+
 def looped(
     step: Callable[[Array, Array, Array], tuple[Array | None, Array, Array]],
     x: Array,
@@ -212,6 +224,7 @@ ROWS: list[tuple[Any, ...]] = [
     ("Scan", nested_loop, [(5, 3), (3,)], nested),
     ("If", lambda x, w: (torch.tanh(x) * w) ** 2, [(3,), (3,)], chosen(lambda x: xp.sum(x * x) > 0.0)),
     ("If", lambda x, w: torch.exp(x) * x, [(3,), (3,)], chosen(lambda x: xp.sum(x * x) < 0.0)),
+    ("If", lambda x: torch.sin((x * x).squeeze(2)), [(2, 3, 1)], squeezed),
     ("Loop", powers_loop(4), [(3,)], powers(4)),
     ("Loop", powers_loop(9, 8.0), [(3,)], powers(9, 8.0)),
     ("Loop", powers_loop(None, 8.0), [(3,)], powers(None, 8.0)),

@@ -16,6 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from edgeopt import tracing as xp
+from edgeopt.autodiff.arrays import reshape_like
 from edgeopt.autodiff.engine import backward
 from edgeopt.autodiff.registry import rule
 from edgeopt.autodiff.reversal import Argument, Stack, StackedOutput, entering, reverse
@@ -51,6 +52,9 @@ def if_(n: Site, *cotangents: Array | None) -> Cotangents:
         for result, cotangent in zip(inline(inner, n.attr(name), []), cotangents, strict=True):
             if cotangent is not None:
                 seed = inner.wrap(cotangent.value)
+                if seed.ndim != result.ndim:
+                    # A branch of another rank is never taken, but its gradient has to be said all the same.
+                    seed = reshape_like(seed, result)
                 seeds[result.value] = seeds[result.value] + seed if result.value in seeds else seed
         found = backward(inner, seeds, [n.input(position).value for position in wanted])
         for position, gradient in zip(wanted, found, strict=True):
