@@ -1,0 +1,84 @@
+"""Every rule in a bundle: with a parameter group, small parameters joined, saved and resumed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import array_api_compat.numpy as numpy_namespace
+import numpy as np
+import pytest
+
+from edgeopt import Bundle, tracing
+from edgeopt.losses import CrossEntropy
+from edgeopt.optimizers import OPTIMIZERS, Group, Optimizer
+from edgeopt.training import ForwardGraph, ForwardModel, compose
+
+rng = np.random.default_rng(0)
+WEIGHTS = {"weight": rng.normal(size=(4, 3)), "scale": rng.normal(size=4), "bias": rng.normal(size=3)}
+BATCHES = [{"x": rng.normal(size=(5, 4)), "target": rng.integers(0, 3, 5)} for _ in range(4)]
+
+
+@pytest.fixture(scope="module")
+def model() -> ForwardModel:
+    def graph() -> ForwardGraph:
+        made = tracing.new_graph("forward")
+        tracer = tracing.Tracer(made)
+        x = tracer.input("x", np.float64, ("batch", 4))
+        weight, scale, bias = (tracer.input(name, value.dtype, value.shape) for name, value in WEIGHTS.items())
+        tracer.output((x * scale) @ weight + bias, "y")
+        return ForwardGraph(tracing.new_model(made), ("x",), ("y",))
+
+    return ForwardModel(graph(), graph(), WEIGHTS, {})
+
+
+def gradients(params: dict[str, Any], batch: dict[str, Any]) -> dict[str, Any]:
+    inputs = batch["x"] * params["scale"]
+    logits = inputs @ params["weight"] + params["bias"]
+    p = np.exp(logits - logits.max(1, keepdims=True))
+    error = (p / p.sum(1, keepdims=True) - np.eye(3)[batch["target"]]) / len(batch["x"])
+    scale = ((error @ params["weight"].T) * batch["x"]).sum(0)
+    return {"weight": inputs.T @ error, "scale": scale, "bias": error.sum(0)}
+
+
+def train_numpy(rule: Optimizer, groups: list[tuple[float, list[str]]]) -> dict[str, Any]:
+    """The same training by the rule itself; groups are factors of the rate with the names of parameters."""
+    params = {name: value.copy() for name, value in WEIGHTS.items()}
+    states = {name: rule.init(value) for name, value in params.items()}
+    shared = [rule.init_shared({name: params[name] for name in names}) for _, names in groups]
+    numbers = {name: np.asarray(value) for name, value in rule.hyperparameters().items()}
+    of_schedule = {name: np.asarray(value) for name, value in rule.schedule.hyperparameters().items()}
+    for done, batch in enumerate(BATCHES):
+        grads, step = gradients(params, batch), np.asarray(done + 1)
+        lr = rule.schedule(numpy_namespace, of_schedule, np.asarray(done))
+        for place, (factor, names) in enumerate(groups):
+            own = ({name: source[name] for name in names} for source in (params, grads, states))
+            hyper = {**numbers, "lr": lr * factor}
+            moved, slots, common = rule.update_all(numpy_namespace, *own, shared[place], hyper, step)
+            params |= moved
+            shared[place] = {**shared[place], **common}
+            states |= {name: {**states[name], **slots[name]} for name in names}
+    slots = {f"optimizer.{slot}.{name}": value for name in states for slot, value in states[name].items()}
+    return {**params, **slots}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_trains_resumes_and_follows_the_rule(name, model, tmp_path):
+    rule = OPTIMIZERS[name]()
+    bundle = compose(model, loss=CrossEntropy(), optimizer=[Group("bias", lr_multiplier=0.5), rule])
+    session = bundle.session()
+    for batch in BATCHES[:2]:
+        session.step(batch)
+    session.save(tmp_path / "half.edgeopt")
+    resumed = Bundle.load(tmp_path / "half.edgeopt").session()
+    for each in (session, resumed):
+        each.step(BATCHES[2])
+        each.accumulate(BATCHES[3])
+        each.apply()
+    state = session.state()
+    for key, value in resumed.state().items():
+        np.testing.assert_array_equal(state[key], value, err_msg=key)
+    assert np.isfinite(session.evaluate(BATCHES[0])["loss"])
+    if not rule.ingredients(WEIGHTS["weight"]):
+        for key, value in train_numpy(rule, [(1.0, ["weight", "scale"]), (0.5, ["bias"])]).items():
+            size = np.abs(value).max()
+            np.testing.assert_allclose(state[key], value, rtol=1e-7, atol=1e-9 * size, err_msg=key)
