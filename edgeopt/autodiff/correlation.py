@@ -1,6 +1,7 @@
 """The weight gradient of a convolution: a correlation with few results and long sums, in the fastest of three forms.
 
-Measured on ONNX Runtime 1.32, one thread of an AVX-512 Xeon, in ms, (N, C, size) -> M channels, k kernel, s stride:
+Measured on ONNX Runtime 1.32, one thread of an AVX-512 Xeon, in ms, (N, C, size) -> M channels, k kernel, s stride; the
+depthwise ones while others were using the machine too, so that they compare among themselves:
 
     ======================  =========  ======  =======  =====
     shape                   per tap    im2col  by rows  torch
@@ -14,19 +15,22 @@ Measured on ONNX Runtime 1.32, one thread of an AVX-512 Xeon, in ms, (N, C, size
     (32, 16, 28) 32 k3      4.5        8.0              1.9
     (32, 256, 7) 256 k3     24         36               16
     (8, 64, 56) 64 k3       23         43               14
-    (8, 96, 28) depthwise   6.7        20      5.1      0.63
-    (8, 96, 56) same        24         78      19       2.3
-    (8, 96, 56) same, s2    34         11      32       1.4
+    (8, 96, 28) depthwise   6.0        13      3.1      0.98
+    (8, 96, 56) same        31         45      20       5.5
+    (8, 32, 112) same       49         60      25       7.0
+    (8, 240, 14) same, k5   11         19      3.7      7.5
+    (4, 576, 7) same        1.6        2.0     1.4      0.24
+    (8, 96, 56) same, s2    19         14      16       2.7
     ======================  =========  ======  =======  =====
 
 Other forms lost everywhere: a convolution over transposed operands, one Gemm for each tap over (channels, N·L)
-(transposing both operands costs more than summing N products), and slices joined to the matrix of im2col.
+(transposing both operands costs more than summing N products), and slices joined to the matrix of im2col. So did, for
+depthwise ones, a dot product for each tap, image and channel, and a convolution of N·C groups with the cotangent.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +40,9 @@ from edgeopt.tracing import Array, op
 from edgeopt.tracing.shapes import Dim, is_static
 
 __all__ = ["correlation", "grouped"]
+
+# Longer blocks waste more, shorter ones are too small for a product to be fast.
+_LONGEST_BLOCK = 28
 
 # With no more input channels than this, the products of single taps are too thin to be worth their calls.
 _FEW_CHANNELS = 8
@@ -97,26 +104,51 @@ def _by_im2col(padded: Array, small: Array, window: Window, group: int) -> Array
 
 
 def _by_rows(padded: Array, small: Array, window: Window) -> Array:
-    """Depthwise: for each tap along the other axes, the products of all rows of the input with all rows of `small`.
+    """Depthwise: for each tap along the other axes, the products of rows of the input with rows of `small`.
 
     Of this matrix a diagonal is needed for each tap along the rows. Most of the work is thrown away, and it is still
-    faster than multiplying element by element and summing, which reads and writes whole tensors for each tap.
+    faster than multiplying element by element and summing, which reads and writes whole tensors for each tap. Rows are
+    divided into blocks, so that less is thrown away, and put first, so that a product sums over the batch too.
     """
-    leading, (along, across) = window.kernel[:-2], window.kernel[-2:]
-    rank, count = len(window.kernel), _number(small.shape[-2])
-    flat = replace(window, kernel=(*leading, 1, across))
-    turned = op.Transpose(small, perm=[*range(small.ndim - 2), small.ndim - 1, small.ndim - 2])
-    sums: list[Array] = []
-    for tap in taps(padded, flat):
-        product = op.ReduceSum(op.MatMul(tap, turned), [0, *range(2, rank)], keepdims=0)
-        matrix = op.Reshape(product, [0, -1])
-        for index in range(along):
-            first = index * window.dilations[-2] * count
-            diagonal = op.Slice(matrix, [first], [first + count * count], [1], [count + 1])
-            sums.append(op.ReduceSum(diagonal, [1], keepdims=1))
-    joined = op.Reshape(op.Concat(*sums, axis=1), [0, *leading, across, along])
-    order = [*range(1 + len(leading)), 2 + len(leading), 1 + len(leading)]
-    return op.Unsqueeze(op.Transpose(joined, perm=order), [1])
+    (*leading, along, across), dilation = window.kernel, window.dilations[-2]
+    channels, rows = _number(padded.shape[1]), _number(small.shape[-2])
+    blocks = -(-rows // _LONGEST_BLOCK)
+    block = -(-rows // blocks)
+    reach = block + dilation * (along - 1)
+    order = [1, small.ndim - 2, 0, *range(2, small.ndim - 2), small.ndim - 1]
+    turned, cotangent = op.Transpose(padded, perm=order), op.Transpose(small, perm=order)
+    missing = [0] * small.ndim
+    if blocks > 1:
+        short = blocks * block - rows
+        if short:
+            cotangent = op.Pad(cotangent, [*missing, 0, short, *missing[2:]])
+            turned = op.Pad(turned, [*missing, 0, short, *missing[2:]])
+        read = np.arange(blocks)[:, None] * block + np.arange(reach)
+        turned = op.Gather(turned, read.reshape(-1), axis=1)
+    columns = op.Transpose(op.Reshape(cotangent, [channels * blocks, block, -1]), perm=[0, 2, 1])
+    products = []
+    for index in np.ndindex(*leading, across):
+        tap = _without_rows(turned, index, window)
+        product = op.MatMul(op.Reshape(tap, [channels * blocks, reach, -1]), columns)
+        if blocks > 1:
+            product = op.ReduceSum(op.Reshape(product, [channels, blocks, reach * block]), [1], keepdims=0)
+        products.append(op.Reshape(product, [channels, 1, reach * block]))
+    matrix = op.Concat(*products, axis=1) if len(products) > 1 else products[0]
+    places = np.arange(along)[:, None] * (dilation * block) + np.arange(block) * (block + 1)
+    diagonals = op.Reshape(op.Gather(matrix, places.reshape(-1), axis=2), [channels, len(products), along, block])
+    sums = op.Reshape(op.ReduceSum(diagonals, [3], keepdims=0), [channels, 1, *leading, across, along])
+    axes = list(range(2 + len(leading)))
+    return op.Transpose(sums, perm=[*axes, len(axes) + 1, len(axes)])
+
+
+def _without_rows(turned: Array, index: tuple[int, ...], window: Window) -> Array:
+    """What a tap reads along all axes but the rows, which come second, before the batch."""
+    axes = [*range(3, turned.ndim)]
+    others = [*range(len(axes) - 1), len(axes)]
+    first = [i * window.dilations[axis] for i, axis in zip(index, others, strict=True)]
+    behind = [window.extents[axis] - 1 - f for f, axis in zip(first, others, strict=True)]
+    last = [-elements if elements else np.iinfo(np.int64).max for elements in behind]
+    return op.Slice(turned, first, last, axes)
 
 
 def _number(dim: Dim) -> int:

@@ -92,6 +92,7 @@ ROWS: list[tuple[Any, ...]] = [
     conv((2, 4, 7, 6), (4, 1, 3, 2), padding=1, dilations=[2, 1], group=4),
     conv((2, 4, 7, 6), (4, 1, 3, 3), strides=2, padding=1, group=4),
     conv((2, 4, 7, 6), (8, 1, 3, 3), padding=1, group=4),
+    conv((1, 2, 61, 3), (2, 1, 3, 2), padding=[1, 0], dilations=[2, 1], group=2),
     conv((2, 4, 9), (4, 1, 3), padding=1, group=4),
     conv((2, 4, 4, 5, 3), (4, 1, 2, 3, 2), padding=[0, 1, 1], group=4),
     # What a stride leaves over at the end.
