@@ -270,12 +270,14 @@ def activation_of_a_product(n: Site) -> Array:
 
 def _gates_its_input(n: Site) -> bool:
     readers = {user for user, _ in n.y.value.uses() if user.op_type == "Mul"}
-    return is_double(n) and any(n.x.value in user.inputs for user in readers)
+    producer = n.x.value.producer()
+    scaled = producer.inputs if producer is not None and producer.op_type == "Mul" else ()
+    return is_double(n) and any(gated in user.inputs for user in readers for gated in (n.x.value, *scaled))
 
 
 @lowering("Sigmoid", when=_gates_its_input)
 def gating_sigmoid(n: Site) -> Array:
-    """1.17 fuses x sigmoid(x) into an operator for which it then has no kernel."""
+    """1.17 fuses x sigmoid(alpha x) into an operator for which it then has no kernel."""
     return 1.0 / (1.0 + xp.exp(-n.x))
 
 

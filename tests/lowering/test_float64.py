@@ -151,6 +151,8 @@ def test_no_sigmoid_that_gates_its_own_input_is_left_to_be_fused(lowered: Callab
     """As above. Other sigmoids stay."""
     silu = lowered(lambda arrays: {"y": arrays["x"] * op.Sigmoid(arrays["x"])}, {"x": X})
     assert "Sigmoid" not in silu.operators
+    scaled = lowered(lambda arrays: {"y": arrays["x"] * op.Sigmoid(arrays["x"] * 1.7)}, {"x": X})
+    assert "Sigmoid" not in scaled.operators
     with np.errstate(over="ignore"):
         np.testing.assert_allclose(silu.run()["y"], X / (1 + np.exp(-X)), rtol=1e-14)
     assert "Sigmoid" in lowered(lambda arrays: {"y": op.Sigmoid(arrays["x"]) * 2.0}, {"x": X}).operators
