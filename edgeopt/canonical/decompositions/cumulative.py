@@ -48,7 +48,8 @@ def _by_triangle(x: Array, axis: int, reverse: bool, exclusive: bool) -> Array:
     if reverse:
         own, other = other, own
     counted = other < own if exclusive else other <= own
-    behind = [axis + 1 + i for i in range(1, x.ndim - axis)]
+    # One dimension for each that comes after the two of the triangle.
+    behind = list(range(2, 1 + x.ndim - axis))
     mask = op.Unsqueeze(counted, behind) if behind else counted
     factors = op.Where(mask, op.Unsqueeze(x, [axis]), x.tracer.constant(1.0, x.dtype))
     return op.ReduceProd(factors, [axis + 1], keepdims=0).with_shape(x.shape)
