@@ -63,11 +63,9 @@ def test_every_operator_is_in_exactly_one_table() -> None:
 
 
 def test_tables_hold_operators_that_exist() -> None:
-    """A misspelt name would be of no use to anybody."""
-    entries = {name for table in TABLES.values() for name in table if "::" not in name}
-    standard = {name for name in known_operators() if "::" not in name}
-    # ONNX Runtime has put this one into the standard domain.
-    assert entries - standard <= {"SimplifiedLayerNormalization"}
+    """A misspelt name would be of no use to anybody. What is rewritten or refused may be newer than the onnx here."""
+    entries = {name for table in (RULES, ZERO_DERIVATIVE) for name in table if "::" not in name}
+    assert entries <= set(known_operators())
 
 
 @pytest.mark.parametrize("name", [*REFUSED, *ZERO_DERIVATIVE])
