@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 import torch
 
+import edgeopt
+import edgeopt_runtime
 from edgeopt import tracing as xp
 from edgeopt.autodiff import backward
 from edgeopt.tracing import Array, Tracer, new_graph, op
@@ -116,3 +120,31 @@ def test_integers_that_were_cast_still_carry_no_gradient() -> None:
     x = tracer.input("x", np.float32, (2, 2))
     y = op.DequantizeLinear(op.Transpose(xp.astype(x, np.int8)), SCALE)
     assert backward(tracer, {y.value: y}, [x.value]) == [None]
+
+
+QDQ = """
+<ir_version: 9, opset_import: ["" : 20]>
+layer (float[batch, 4] x) => (float[batch, 3] y)
+<float[4, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3}, float s = {0.1}, uint8 z = {128}, int8 zw = {0}>
+{
+    xq = QuantizeLinear(x, s, z)
+    xd = DequantizeLinear(xq, s, z)
+    wq = QuantizeLinear(w, s, zw)
+    wd = DequantizeLinear(wq, s, zw)
+    y = MatMul(xd, wd)
+}
+"""
+
+
+def test_a_model_in_qdq_form_trains(tmp_path: Path) -> None:
+    """Its weight stays a float one, which is rounded at each step."""
+    bundle = edgeopt.export(
+        onnx.parser.parse_model(QDQ), loss=edgeopt.losses.MSE(), optimizer=edgeopt.optimizers.SGD(lr=0.1)
+    )
+    bundle.save(tmp_path / "qdq.edgeopt")
+    session = edgeopt_runtime.TrainingSession.load(tmp_path / "qdq.edgeopt")
+    random = np.random.default_rng(0)
+    x = random.uniform(-5, 5, (32, 4)).astype(np.float32)
+    batch = {"x": x, "target": (x @ random.uniform(-3, 3, (4, 3))).astype(np.float32)}
+    losses = [float(session.step(batch)["loss"]) for _ in range(12)]
+    assert losses[-1] < 1e-3 * losses[0]
