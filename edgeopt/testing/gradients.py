@@ -152,6 +152,8 @@ def _gradient_model(model: ir.Model, names: Sequence[str]) -> tuple[ir.Model, di
     """
     copy = copied(model)
     tracer = Tracer(copy.graph)
+    if lists := [value.name for value in copy.graph.outputs if not isinstance(value.type, (ir.TensorType, type(None)))]:
+        raise SignatureError(f"The model returns sequences or optional values, which have no gradient: {lists}.")
     outputs = [value for value in copy.graph.outputs if value.dtype == ir.DataType.DOUBLE]
     taken = {value.name for value in copy.graph.inputs}
     cotangents = {value.name or "": _free(f"cotangent.{value.name}", taken) for value in outputs}
