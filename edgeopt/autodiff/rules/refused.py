@@ -19,12 +19,6 @@ refuse(
     alternative="write the attention with MatMul and Softmax",
 )
 
-refuse(
-    "its recurrence has a state for every token",
-    "LinearAttention",
-    alternative="write the recurrence with Scan",
-)
-
 _TREES = ("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor")
 refuse("decision trees are piecewise constant", *(f"ai.onnx.ml::{name}" for name in _TREES))
 _CLASSICAL = (
