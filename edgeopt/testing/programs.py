@@ -74,7 +74,9 @@ def _floats_to_inputs(graph: ir.Graph) -> Tensors:
     kept, values = always_float32(graph), {}
     for name, value in list(graph.initializers.items()):
         known = value.const_value
-        if known is not None and known.dtype.is_floating_point() and value not in kept:
+        # Floats of a byte hold quantized numbers, and stay.
+        is_number = known is not None and known.dtype.is_floating_point() and known.dtype.bitwidth > 8
+        if known is not None and is_number and value not in kept:
             values[name] = known.numpy().astype(np.float64)
             del graph.initializers[name]
             value.const_value = None

@@ -158,6 +158,12 @@ def test_named_dimensions(row: tuple[Any, ...], spatial_dims: str, check_row_wit
     check_row_with_names(row, [("batch", x[1], *spatial), *rest])
 
 
+@pytest.mark.parametrize("place", [4, 16, 28, 29])
+def test_channels_whose_number_only_the_weight_knows(place: int, check_row_with_names: Callable[..., None]) -> None:
+    x, *rest = ROWS[place][2]
+    check_row_with_names(ROWS[place], [("batch", "channels", *x[2:]), *rest])
+
+
 @pytest.mark.parametrize(
     "shape", [{"output_shape": [9, 8]}, {"auto_pad": "SAME_UPPER"}, {"auto_pad": "SAME_LOWER"}], ids=str
 )

@@ -47,3 +47,13 @@ def test_the_scale_of_fixed_integers_has_differences() -> None:
     """
     assert check_gradients(onnx.parser.parse_model(text), [np.asarray(0.5)])["scale"] < 1e-8
     np.testing.assert_allclose(run(text, np.asarray(0.5))[0], [-2.0, -0.5, 2.0])
+
+
+def test_the_scale_of_small_floats() -> None:
+    text = """
+    <ir_version: 9, opset_import: ["" : 19]>
+    weights (float scale) => (float[3] y) <float8e4m3fn[3] q = {0, 56, 192}> { y = DequantizeLinear(q, scale) }
+    """
+    # In E4M3 the bits of 56 are those of 1, and the bits of 192 those of -2.
+    np.testing.assert_allclose(run(text, np.asarray(0.5))[0], [0.0, 0.5, -1.0])
+    check_gradients(onnx.parser.parse_model(text), [np.asarray(0.5)])

@@ -8,19 +8,20 @@ from edgeopt.autodiff.correlation import correlation
 from edgeopt.autodiff.registry import rule
 from edgeopt.autodiff.windows import Window, pad, same_padding, window_of
 from edgeopt.tracing import Array, op
+from edgeopt.tracing.shapes import Dim
 from edgeopt.tracing.site import Site
 
 
 @rule("Conv", limits=lambda n: _unknown_kernel(n))
 def conv(n: Site, g: Array) -> list[Array | None]:
     """dX is the transposed convolution of the cotangent; dW correlates it with the input."""
-    x, w = n.x, n.input(1)
+    w, group = n.input(1), n.attr("group", 1)
+    x = _with_channels(n.x, w.shape[1], group)
     window = window_of(n, _kernel(w))
     pads: Array | None = None
     if window is None:
         window, pads = same_padding(n, _kernel(w))
         x = op.Pad(x, pads).with_shape((*x.shape[:2], *(None,) * len(window.kernel)))
-    group = n.attr("group", 1)
     to_x = to_w = to_b = None
     if n.needs[0]:
         to_x = transposed_convolution(g, w, x, window, group)
@@ -36,7 +37,8 @@ def conv(n: Site, g: Array) -> list[Array | None]:
 @rule("ConvTranspose", limits=lambda n: _unknown_kernel(n) or _transposed_problem(n))
 def conv_transpose(n: Site, g: Array) -> list[Array | None]:
     """The transposed rules: dX is a convolution, dW correlates with the roles exchanged."""
-    x, w = n.x, n.input(1)
+    w = n.input(1)
+    x = _with_channels(n.x, w.shape[0], 1)
     window = transposed_window(n)
     # The cotangent padded (or cut) so that the windows at the positions of x fill it exactly.
     padded = pad(g, window.begin, window.end)
@@ -49,6 +51,13 @@ def conv_transpose(n: Site, g: Array) -> list[Array | None]:
     if n.has(2) and n.needs[2]:
         to_b = _sum_to_channels(g)
     return [to_x, to_w, to_b]
+
+
+def _with_channels(x: Array, width: Dim, group: int) -> Array:
+    """The operand with the number of channels that the weight, whose shape is known, says it has."""
+    if isinstance(x.shape[1], int) or not isinstance(width, int):
+        return x
+    return op.Identity(x).with_shape((x.shape[0], width * group, *x.shape[2:]))
 
 
 def _kernel(w: Array) -> tuple[int, ...]:
