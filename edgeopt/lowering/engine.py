@@ -15,6 +15,7 @@ from edgeopt.lowering import ceil_mode as _ceil_mode  # noqa: F401  # fills the 
 from edgeopt.lowering import determinant as _determinant  # noqa: F401  # fills the table
 from edgeopt.lowering import float64 as _float64  # noqa: F401  # fills the table
 from edgeopt.lowering import one_hot as _one_hot  # noqa: F401  # fills the table
+from edgeopt.lowering import products as _products  # noqa: F401  # fills the table
 from edgeopt.lowering import recurrent as _recurrent  # noqa: F401  # fills the table
 from edgeopt.lowering import reductions as _reductions  # noqa: F401  # fills the table
 from edgeopt.lowering import resize as _resize  # noqa: F401  # fills the table
