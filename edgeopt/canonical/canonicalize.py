@@ -7,6 +7,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
+from onnxscript.optimizer import fold_constants
 
 from edgeopt.canonical import decompositions as _decompositions  # noqa: F401  # fills the table
 from edgeopt.canonical import older as _older  # noqa: F401  # fills the table
@@ -53,14 +54,20 @@ def convert(model: ir.Model) -> None:
     common_passes.ClearMetadataAndDocStringPass()(model)
     common_passes.RemoveInitializersFromInputsPass()(model)
     name_dimensions(model.graph)
+    folded = False
     while True:
         fix_names(model)
         # Not strict, and types not compared: what cannot be inferred stays as the exporter wrote it.
         common_passes.ShapeInferencePass(check_type=False, strict_mode=False)(model)
         replaced, waiting = _rewrite(model.graph)
-        if not replaced or not waiting:
+        if not waiting or (folded and not replaced):
             break
-        model.opset_imports[""] = OPSET
+        if replaced:
+            model.opset_imports[""] = OPSET
+        else:
+            # The rank behind a reshape to a computed shape is known once that is computed.
+            fold_constants(model, onnx_shape_inference=True)
+            folded = True
     if waiting:
         raise UnsupportedModelError(f"{waiting[0]} cannot be said otherwise: the types of its inputs are not known.")
     if version > OPSET:

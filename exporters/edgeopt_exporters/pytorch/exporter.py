@@ -15,7 +15,8 @@ import torch
 
 from edgeopt.errors import UnsupportedModelError
 from edgeopt.training.forward import ForwardGraph, ForwardModel
-from edgeopt_exporters.pytorch import attention, batch_norm, recurrent
+from edgeopt_exporters.pytorch import attention, batch_norm, recurrent, stopped
+from edgeopt_exporters.pytorch.captured import tidy
 from edgeopt_exporters.pytorch.graph import to_forward_graph
 from edgeopt_exporters.pytorch.inputs import Examples, bind_examples
 from edgeopt_exporters.pytorch.module import Exported, in_mode, output_names
@@ -74,6 +75,7 @@ def _export(module: Exported, examples: Examples) -> ir.Model:
             # Captured here, since torch.onnx would try several ways, one of which bakes in branches on values.
             with recurrent.WholeRecurrences():
                 captured = torch.export.export(module, examples.tensors, dynamic_shapes=(dynamic,), strict=False)
+            tidy(captured)
             program = torch.onnx.export(
                 captured,
                 examples.tensors,
@@ -85,6 +87,7 @@ def _export(module: Exported, examples: Examples) -> ir.Model:
                     **attention.TRANSLATIONS,
                     **batch_norm.TRANSLATIONS,
                     **recurrent.TRANSLATIONS,
+                    **stopped.TRANSLATIONS,
                 },
                 verbose=False,
             )

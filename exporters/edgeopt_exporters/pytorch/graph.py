@@ -13,6 +13,7 @@ from edgeopt.training.forward import ForwardGraph
 from edgeopt_exporters.pytorch.inputs import Examples
 from edgeopt_exporters.pytorch.module import PREFIX
 from edgeopt_exporters.pytorch.node_names import name_after_modules
+from edgeopt_exporters.pytorch.stopped import mark_stopped
 
 __all__ = ["to_forward_graph"]
 
@@ -30,6 +31,7 @@ def to_forward_graph(
     buffer_names = [name for name, _ in module.named_buffers()] if training else []
     convert(model)
     simplify(model)
+    mark_stopped(graph)
     results = list(graph.outputs)
     updates = {}
     for name, value in zip(buffer_names, results[len(outputs) :], strict=True):
