@@ -8,6 +8,7 @@ import onnx_ir.passes.common as common_passes
 from onnxscript.optimizer import fold_constants
 
 from edgeopt.canonical.naming import fix_names
+from edgeopt.canonical.pooling import pool_before_relu
 from edgeopt.canonical.reshapes import make_reshapes_static
 from edgeopt.canonical.sequences import eliminate_sequences
 from edgeopt.tracing.subgraphs import bodies
@@ -26,15 +27,16 @@ def simplify(model: ir.Model) -> None:
     size = None
     # What one round folds tells the next one's inference the sizes behind it.
     while size != (size := sum(1 for _ in ir.traversal.RecursiveGraphIterator(model.graph))):
+        eliminate_sequences(model.graph)
         # Not strict: what cannot be inferred stays as the exporter wrote it.
         common_passes.ShapeInferencePass(strict_mode=False)(model)
         fold_constants(model, onnx_shape_inference=True, should_fold=_is_small_fill)
-        eliminate_sequences(model.graph)
         make_reshapes_static(model.graph)
         common_passes.RemoveUnusedNodesPass()(model)
         # Branches that were inlined may bring along names that are taken.
         fix_names(model)
     common_passes.IdentityEliminationPass()(model)
+    pool_before_relu(model.graph)
     _compute_results_inside(model.graph)
     fix_names(model)
     common_passes.RemoveUnusedNodesPass()(model)
