@@ -40,11 +40,30 @@ def _eliminate(tracer: Tracer, known: _Known) -> None:
         site = Site(tracer, node)
         if node.op_type == "SequenceMap":
             _map(site, known)
+        if not _is_typed(node, known):
+            continue
         if node.op_type in _MAKERS and (made := _MAKERS[node.op_type](site, known)) is not None:
             known[node.outputs[0]] = made
+            _correct_type(node.outputs[0], made)
         elif node.op_type in _READERS and (found := _READERS[node.op_type](site, known)) is not None:
             replace_node(tracer, node, found)
     tracer.graph.sort()
+
+
+def _is_typed(node: ir.Node, known: _Known) -> bool:
+    """Whether the type of every tensor that goes in is known, so that something else can be made of it."""
+    tensors = [value for value in node.inputs if value is not None and value not in known and not _is_list(value)]
+    return all(value.dtype is not None and value.shape is not None for value in tensors)
+
+
+def _is_list(value: ir.Value) -> bool:
+    return isinstance(value.type, (ir.SequenceType, ir.OptionalType))
+
+
+def _correct_type(value: ir.Value, contents: _Contents) -> None:
+    """torch declares some sequences to be tensors, which the inference of everything else stumbles over."""
+    if isinstance(contents, list) and contents and isinstance(value.type, ir.TensorType):
+        value.type, value.shape = ir.SequenceType(ir.TensorType(contents[0].value.dtype or value.type.dtype)), None
 
 
 def _list(n: Site, known: _Known, position: int = 0) -> list[Array] | None:
@@ -104,7 +123,8 @@ def _split(n: Site, _known: _Known) -> list[Array] | None:
 def _optional(n: Site, known: _Known) -> _Contents | None:
     if not n.has(0):
         return ()
-    return (n.x,) if isinstance(n.x.value.type, ir.TensorType) else _list(n, known)
+    sequence = _list(n, known)
+    return (n.x,) if sequence is None and isinstance(n.x.value.type, ir.TensorType) else sequence
 
 
 _MAKERS: dict[str, Callable[[Site, _Known], _Contents | None]] = {
@@ -149,9 +169,9 @@ def _has_element(n: Site, known: _Known) -> Replacement | None:
 
 
 def _get_element(n: Site, known: _Known) -> Replacement | None:
-    if isinstance(n.x.value.type, ir.TensorType):
-        return n.x
     contents = _contents(n, known)
+    if contents is None and isinstance(n.x.value.type, ir.TensorType):
+        return n.x
     return contents[0] if isinstance(contents, tuple) and contents else None
 
 
