@@ -111,9 +111,8 @@ class Duel:
 class Contender:
     """A process that trains when told to."""
 
-    def __init__(self, name: str, folder: Path) -> None:
-        script = Path(__file__).with_name("contender.py")
-        command = [sys.executable, str(script), name, str(folder)]
+    def __init__(self, name: str, folder: Path, script: str) -> None:
+        command = [sys.executable, str(Path(__file__).with_name(script)), name, str(folder)]
         self.series = Series()
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.pid = self._process.pid
@@ -151,8 +150,8 @@ class Contender:
         return json.loads(line)
 
 
-def duel(folder: Path, schedule: Schedule, threads: int) -> Duel:
-    """Measure all contenders on the workload in a folder.
+def duel(folder: Path, schedule: Schedule, threads: int, script: str = "contender.py") -> Duel:
+    """Measure all contenders on the workload in a folder; the script is what each of them runs.
 
     Each has a process of its own: two thread pools in one process get in each other's way (PyTorch becomes up to twenty
     times slower when its steps alternate with those of ONNX Runtime), and memory is measured without the others'. The
@@ -163,19 +162,19 @@ def duel(folder: Path, schedule: Schedule, threads: int) -> Duel:
     series = {name: Series() for name in CONTENDERS}
     loads: list[float] = []
     for _ in range(schedule.processes):
-        measured, counted = _processes(folder, schedule, threads)
+        measured, counted = _processes(folder, schedule, threads, script)
         loads += counted
         for name, each in measured.items():
             series[name].extend(each)
     return Duel(series, (float(np.median(loads)), max(loads)))
 
 
-def _processes(folder: Path, schedule: Schedule, threads: int) -> tuple[dict[str, Series], list[float]]:
+def _processes(folder: Path, schedule: Schedule, threads: int, script: str) -> tuple[dict[str, Series], list[float]]:
     """What one process of each contender did, and the load by others in each round that counts."""
     pause = SETTLING_SECONDS if threads > 1 else 0.0
     loads: list[float] = []
     with ExitStack() as stack:
-        contenders = {name: stack.enter_context(Contender(name, folder)) for name in CONTENDERS}
+        contenders = {name: stack.enter_context(Contender(name, folder, script)) for name in CONTENDERS}
         for contender in contenders.values():
             contender.wait_until_ready()
         neighbours = Neighbours([contender.pid for contender in contenders.values()])

@@ -51,14 +51,13 @@ def train_numpy(rule: Optimizer, groups: list[tuple[float, list[str]]]) -> dict[
         grads, step = gradients(params, batch), np.asarray(done + 1)
         lr = rule.schedule(numpy_namespace, of_schedule, np.asarray(done))
         for place, (factor, names) in enumerate(groups):
-            own = ({name: source[name] for name in names} for source in (params, grads, states))
+            own, slopes = ({name: source[name] for name in names} for source in (params, grads))
             hyper = {**numbers, "lr": lr * factor}
-            moved, slots, common = rule.update_all(numpy_namespace, *own, shared[place], hyper, step)
+            moved, slots, common = rule.update_all(numpy_namespace, own, slopes, states, shared[place], hyper, step)
             params |= moved
             shared[place] = {**shared[place], **common}
             states |= {name: {**states[name], **slots[name]} for name in names}
-    slots = {f"optimizer.{slot}.{name}": value for name in states for slot, value in states[name].items()}
-    return {**params, **slots}
+    return {**params, **{f"optimizer.{slot}.{name}": states[name][slot] for name in states for slot in states[name]}}
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
