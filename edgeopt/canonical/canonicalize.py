@@ -60,6 +60,8 @@ def convert(model: ir.Model) -> None:
         # Not strict, and types not compared: what cannot be inferred stays as the exporter wrote it.
         common_passes.ShapeInferencePass(check_type=False, strict_mode=False)(model)
         replaced, waiting = _rewrite(model.graph)
+        # Bodies included; a body by itself cannot be sorted.
+        model.graph.sort()
         if not waiting or (folded and not replaced):
             break
         if replaced:
@@ -99,7 +101,6 @@ def _rewrite(graph: ir.Graph) -> tuple[bool, list[Site]]:
         else:
             replace_node(tracer, node, _applied(entry.apply, site))
             replaced = True
-    graph.sort()
     return replaced, waiting
 
 

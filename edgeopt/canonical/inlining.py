@@ -23,7 +23,8 @@ def inline_functions(model: ir.Model) -> int:
     Raises:
         UnsupportedModelError: That opset is too old.
     """
-    versions = [_stamp_versions(part) for part in (model.graph, *model.functions.values())]
+    parts: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    versions = [_stamp_versions(part) for part in parts]
     if min(versions) < OLDEST_OPSET:
         raise UnsupportedModelError(
             f"The model is written in opset {min(versions)}; opsets before {OLDEST_OPSET} are not understood. "
@@ -31,10 +32,10 @@ def inline_functions(model: ir.Model) -> int:
         )
     # The inliner wants equal imports; each node carries its own version by now.
     newest: dict[str, int] = {}
-    for part in (model.graph, *model.functions.values()):
+    for part in parts:
         for domain, version in part.opset_imports.items():
             newest[domain] = max(version, newest.get(domain, 0))
-    for part in (model.graph, *model.functions.values()):
+    for part in parts:
         part.opset_imports.update(newest)
     try:
         common_passes.InlinePass()(model)

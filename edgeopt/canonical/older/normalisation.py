@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from edgeopt.canonical.older.editing import rewritten
 from edgeopt.canonical.registry import adapter
 from edgeopt.errors import UnsupportedModelError
@@ -18,7 +20,7 @@ def batch_normalization(n: Site) -> tuple[Array, ...]:
     if any(value.uses() or value.is_graph_output() for value in node.outputs[3:]):
         raise UnsupportedModelError(f"{n}: its outputs saved_mean and saved_var do not exist since opset 14.")
     outputs = sum(bool(value.name) for value in node.outputs)
-    training = {"training_mode": 1} if outputs > 1 else {}
+    training: dict[str, Any] = {"training_mode": 1} if outputs > 1 else {}
     node.resize_outputs(3 if training else 1)
     return rewritten(n, *n.inputs, without=("spatial",), **training)
 

@@ -13,7 +13,7 @@ from edgeopt.tracing import Array
 from edgeopt.tracing.site import Site
 
 # What Upsample and the first Resize did without saying so: output pixel i came from input pixel floor(i / scale).
-_FIRST = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+_FIRST: dict[str, Any] = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 
 
 @adapter("Upsample", before=10)

@@ -42,7 +42,8 @@ def _first_static_dim(value: ir.Value) -> int | None:
     """The size of axis 0, None unless all dimensions are numbers."""
     if value.shape is None or not value.shape.rank() or not all(isinstance(dim, int) for dim in value.shape):
         return None
-    return int(value.shape[0])
+    size = value.shape[0]
+    return size if isinstance(size, int) else None
 
 
 def _with_batch(shape: ir.Shape | None) -> ir.Shape | None:
@@ -60,7 +61,7 @@ def _copy_batch_in_reshapes(graph: ir.Graph, inputs: Sequence[str]) -> None:
         if node.op_type != "Reshape" or node.inputs[0] not in of_examples or node.inputs[1] is None:
             continue
         target, data = ir.convenience.get_const_tensor(node.inputs[1]), node.inputs[0].shape
-        if target is None or data is None or not data.rank() or node.attributes.get_int("allowzero", 0):
+        if target is None or data is None or not data.rank() or node.attributes.get_int("allowzero"):
             continue
         sizes = target.numpy()
         if sizes.size and sizes[0] == data[0]:

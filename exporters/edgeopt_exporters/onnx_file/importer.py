@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
 
 from edgeopt.autodiff.registry import REFUSED
 from edgeopt.canonical import convert, simplify

@@ -31,6 +31,7 @@ def training_mode(graph: ir.Graph, batch_norm: BatchNormMode, *, dropout: bool) 
     """
     for node in _nodes(graph, "Dropout"):
         _set_dropout(node, dropout)
+    graph.sort()
     updates: dict[str, ir.Value] = {}
     for node in _nodes(graph, "BatchNormalization"):
         training = bool(node.attributes.get_int("training_mode", 0)) if batch_norm == "file" else batch_norm == "train"
@@ -46,6 +47,7 @@ def evaluation_mode(graph: ir.Graph) -> None:
     """Put a graph in canonical form into evaluation mode, in place: running statistics, nothing dropped."""
     for node in _nodes(graph, "Dropout"):
         _set_dropout(node, on=False)
+    graph.sort()
     for node in _nodes(graph, "BatchNormalization"):
         _set_batch_norm(node, training=False)
 
@@ -64,7 +66,6 @@ def _set_dropout(node: ir.Node, on: bool) -> None:
     n = Site(Tracer(graph), node)
     ratio = n.input(1) if n.has(1) else n.tracer.constant(np.float32(0.5))
     replace_node(n.tracer, node, rewritten(n, n.x, ratio, n.tracer.constant(np.bool_(on))))
-    graph.sort()
 
 
 def _set_batch_norm(node: ir.Node, training: bool) -> None:

@@ -72,8 +72,9 @@ def _add(weights: Weights, name: str, array: NDArray[Any], role: Role) -> None:
 
 def _readers(value: ir.Value) -> list[Use]:
     """The nodes that read a tensor, those last that give it another name."""
-    direct = [use for use in value.uses() if use[0].op_type != "Identity"]
-    renaming = [use for use in value.uses() if use[0].op_type == "Identity"]
+    uses = [(node, position) for node, position in value.uses()]
+    direct = [use for use in uses if use[0].op_type != "Identity"]
+    renaming = [use for use in uses if use[0].op_type == "Identity"]
     return direct + [use for use in renaming if use[0].outputs[0].uses() or use[0].outputs[0].is_graph_output()]
 
 
@@ -148,5 +149,5 @@ def _replace(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
     node = old.producer()
     if node is not None and node.graph is not None:
         node.graph.remove(node, safe=True)
-    elif old.graph is not None and old.name in old.graph.initializers:
+    elif old.graph is not None and old.name is not None and old.name in old.graph.initializers:
         del old.graph.initializers[old.name]
