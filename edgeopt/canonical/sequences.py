@@ -29,6 +29,8 @@ _Known: TypeAlias = dict[ir.Value, _Contents]
 def eliminate_sequences(graph: ir.Graph) -> None:
     """Replace, in place, what reads sequences of known contents; what made them is left for dead-code removal."""
     _eliminate(Tracer(graph), {})
+    # Bodies included; onnx-ir before 1.0 cannot sort a body by itself.
+    graph.sort()
 
 
 def _eliminate(tracer: Tracer, known: _Known) -> None:
@@ -47,7 +49,6 @@ def _eliminate(tracer: Tracer, known: _Known) -> None:
             _correct_type(node.outputs[0], made)
         elif node.op_type in _READERS and (found := _READERS[node.op_type](site, known)) is not None:
             replace_node(tracer, node, found)
-    tracer.graph.sort()
 
 
 def _is_typed(node: ir.Node, known: _Known) -> bool:
