@@ -16,6 +16,7 @@ import edgeopt
 from edgeopt import tracing
 from edgeopt.losses import CrossEntropy, Loss
 from edgeopt.training import ForwardGraph, ForwardModel
+from edgeopt_runtime.manifest import Manifest
 
 
 class Mlp(nn.Module):
@@ -191,3 +192,15 @@ def forward_model() -> Callable[..., ForwardModel]:
         return ForwardModel(graph(), graph(), parameters, {})
 
     return build
+
+
+@pytest.fixture(scope="session")
+def graph_state() -> Callable[[Manifest, dict[str, np.ndarray]], dict[str, np.ndarray]]:
+    """The state as the graphs see it: with joined tensors in the place of some."""
+
+    def joined(manifest: Manifest, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        known = [entry for entry in manifest.joined if entry.members[0] in state]
+        flat = {entry.name: np.concatenate([state[name].ravel() for name in entry.members]) for entry in known}
+        return {**state, **flat}
+
+    return joined

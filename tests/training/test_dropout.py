@@ -73,7 +73,7 @@ def bundle() -> Any:
     )
 
 
-def test_training_with_dropout_equals_pytorch_with_the_same_masks(bundle: Any) -> None:
+def test_training_with_dropout_equals_pytorch_with_the_same_masks(bundle: Any, graph_state: Any) -> None:
     observer, mask_names = with_masks_as_outputs(bundle.graphs["step.onnx"])
     assert len(mask_names) == 3, "features, attention, channels"
     torch.manual_seed(0)
@@ -85,7 +85,7 @@ def test_training_with_dropout_equals_pytorch_with_the_same_masks(bundle: Any) -
     kept, drawn = [], set()
     for _ in range(50):
         x, y = rng.standard_normal((16, 5, 6)).astype(np.float32), rng.integers(0, 3, 16)
-        values: dict[str, Any] = {**session.state(), "x": x, "target": y}
+        values: dict[str, Any] = {**graph_state(bundle.manifest, session.state()), "x": x, "target": y}
         values.update({entry.name: np.float64(entry.default) for entry in bundle.manifest.hyperparameters})
         masks = observer.run(mask_names, {port.name: np.asarray(values[port.name]) for port in signature.inputs})
         kept.append([mask.mean() for mask in masks])

@@ -11,7 +11,6 @@ from onnx.reference import ReferenceEvaluator
 
 from edgeopt.optimizers import AdamW
 from edgeopt.transforms import ClipByGlobalNorm
-from edgeopt_runtime.manifest import Manifest
 
 
 @pytest.fixture(scope="module")
@@ -52,16 +51,10 @@ def test_optimizer_and_clipping_are_one_fused_node_each(bundle: Any) -> None:
     assert flags["amsgrad"] == flags["maximize"] == 0, "a native kernel reads its variant from the node"
 
 
-def as_graphs_see_it(manifest: Manifest, state: dict[str, Any]) -> dict[str, Any]:
-    """The state, with the joined tensors that stand for some of it in the graphs."""
-    known = [entry for entry in manifest.joined if entry.members[0] in state]
-    return {**state, **{entry.name: np.concatenate([state[name].ravel() for name in entry.members]) for entry in known}}
-
-
-def test_the_reference_evaluator_agrees_with_onnx_runtime(case: Any, bundle: Any) -> None:
+def test_the_reference_evaluator_agrees_with_onnx_runtime(case: Any, bundle: Any, graph_state: Any) -> None:
     """An independent implementation of ONNX computes the same step."""
     x, y = next(case.batches([5]))
-    state = as_graphs_see_it(bundle.manifest, bundle.state)
+    state = graph_state(bundle.manifest, bundle.state)
     signature = bundle.manifest.signatures["step"]
     hyper = {entry.name: np.asarray(entry.default, entry.dtype) for entry in bundle.manifest.hyperparameters}
     batch = dict(zip([spec.name for spec in bundle.manifest.inputs], (x, y), strict=True))
@@ -74,7 +67,7 @@ def test_the_reference_evaluator_agrees_with_onnx_runtime(case: Any, bundle: Any
     session = bundle.session()
     metrics = session.step((x, y))
     assert metrics["loss"] == pytest.approx(float(outputs["loss"]), rel=1e-5)
-    after = as_graphs_see_it(bundle.manifest, session.state())
+    after = graph_state(bundle.manifest, session.state())
     for port in signature.outputs:
         if port.kind == "state":
             np.testing.assert_allclose(after[port.tensor], outputs[port.name], atol=2e-5, err_msg=port.tensor)
