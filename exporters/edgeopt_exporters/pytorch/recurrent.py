@@ -65,8 +65,10 @@ class WholeRecurrences(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        # With packed sequences the second argument is a tensor of batch sizes, and a flag is missing at the end.
-        whole = _WHOLE.get(func) if len(args) == 9 and isinstance(args[-1], bool) else None
+        whole = _WHOLE.get(func)
+        if whole is not None and not isinstance(args[2], (list, tuple)):
+            # The weights come third, or fourth behind the batch sizes of a packed sequence.
+            raise NotImplementedError("Packed sequences have no ONNX operator: pad them, and mask what is behind.")
         return (whole or func)(*args, **(kwargs or {}))
 
 
