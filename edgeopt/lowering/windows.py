@@ -42,7 +42,7 @@ def conv(n: Site) -> Array:
 def conv_transpose(n: Site) -> Array:
     """The weight as a matrix times the input, each tap's part spread by the stride and moved to its place."""
     x, w = n.x, n.input(1)
-    window = transposed_window(n)
+    window, pads = transposed_window(n)
     group, width = n.attr("group", 1), _static(w.shape[1])
     rows = grouped(x, group, _static(w.shape[0]) // group)
     product = xp.matmul(_weight_matrix(w, group, transposed=True), rows)
@@ -57,7 +57,7 @@ def conv_transpose(n: Site) -> Array:
         after = [extent - 1 - b for extent, b in zip(window.extents, before, strict=True)]
         moved.append(pad(images, before, after))
     total = op.Sum(*moved) if count > 1 else moved[0]
-    result = pad(total, [-b for b in window.begin], [-e for e in window.end])
+    result = pad(total, [-b for b in window.begin], [-e for e in window.end]) if pads is None else op.Pad(total, -pads)
     return _with_bias(n, result.with_shape(n.y.shape))
 
 

@@ -164,17 +164,76 @@ def test_channels_whose_number_only_the_weight_knows(place: int, check_row_with_
     check_row_with_names(ROWS[place], [("batch", "channels", *x[2:]), *rest])
 
 
-@pytest.mark.parametrize(
-    "shape", [{"output_shape": [9, 8]}, {"auto_pad": "SAME_UPPER"}, {"auto_pad": "SAME_LOWER"}], ids=str
-)
-def test_output_shape_decides_the_padding(shape: dict[str, Any], make_step: Callable[..., Any]) -> None:
-    x, w = (np.random.default_rng(0).standard_normal(s).astype(np.float32) for s in ((2, 3, 5, 4), (3, 2, 3, 3)))
-    step = make_step(lambda x, w: op.ConvTranspose(x, w, strides=[2, 2], **shape), [x.shape, w.shape])
-    size = shape.get("output_shape", [10, 8])
-    cotangent = np.random.default_rng(1).standard_normal((2, 2, *size)).astype(np.float32)
+OUTPUTS: list[tuple[tuple[int, ...], dict[str, Any], tuple[int, ...]]] = [
+    *(
+        ((5, 4), {"output_shape": size, **how}, tuple(size))
+        for size in ([9, 8], [10, 7], [11, 9])
+        for how in ({}, {"auto_pad": "SAME_UPPER"}, {"auto_pad": "SAME_LOWER"})
+    ),
+    ((5, 4), {"auto_pad": "SAME_UPPER"}, (10, 8)),
+    ((5, 4), {"auto_pad": "SAME_LOWER"}, (10, 8)),
+    ((5, 4), {"auto_pad": "VALID"}, (11, 9)),
+    ((5, 4), {"output_padding": [1, 0], "pads": [0, 1, 2, 0]}, (10, 8)),
+    ((5,), {"output_shape": [10]}, (10,)),
+    ((5,), {"auto_pad": "SAME_LOWER"}, (10,)),
+    ((2, 3, 2), {"output_shape": [4, 6, 5], "output_padding": [1, 0, 0]}, (4, 6, 5)),
+    ((2, 3, 2), {"auto_pad": "SAME_UPPER"}, (4, 6, 4)),
+]
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["static", "named"])
+@pytest.mark.parametrize("group", [1, 3])
+@pytest.mark.parametrize(("size", "how", "output_size"), OUTPUTS, ids=str)
+def test_output_shape_decides_the_padding(
+    size: tuple[int, ...],
+    how: dict[str, Any],
+    output_size: tuple[int, ...],
+    group: int,
+    named: bool,
+    make_step: Callable[..., Any],
+) -> None:
+    rank = len(size)
+    x = np.random.default_rng(0).standard_normal((2, 3, *size)).astype(np.float32)
+    w = np.random.default_rng(1).standard_normal((3, 2, *[3] * rank)).astype(np.float32)
+    dims = ("batch", 3, *("depth", "height", "width")[-rank:]) if named else x.shape
+    how = {"strides": [2] * rank, "group": group, **how}
+    step = make_step(lambda x, w: op.ConvTranspose(x, w, **how), [dims, w.shape])
+    cotangent = np.random.default_rng(2).standard_normal((2, 2 * group, *output_size)).astype(np.float32)
+    output, to_x, to_w = step.run([x, w], cotangent)
+    assert output.shape == cotangent.shape
+    product = (output * cotangent).sum()
+    np.testing.assert_allclose([(to_x * x).sum(), (to_w * w).sum()], [product, product], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("size", [(6,), (5, 6, 4)], ids=str)
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize("strides", [1, 2])
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("named", [False, True], ids=["static", "named"])
+def test_automatic_padding_of_lines_and_volumes(
+    size: tuple[int, ...], group: int, strides: int, auto_pad: str, named: bool, make_step: Callable[..., Any]
+) -> None:
+    rank = len(size)
+    x = np.random.default_rng(0).standard_normal((2, 4, *size)).astype(np.float32)
+    w = np.random.default_rng(1).standard_normal((4, 4 // group, *(3, 2, 4)[:rank])).astype(np.float32)
+    dims = ("batch", 4, *("depth", "height", "width")[-rank:]) if named else x.shape
+    how = {"strides": [strides] * rank, "auto_pad": auto_pad, "group": group}
+    step = make_step(lambda x, w: op.Conv(x, w, **how), [dims, w.shape])
+    output_size = [-(-length // strides) for length in size]
+    cotangent = np.random.default_rng(2).standard_normal((2, 4, *output_size)).astype(np.float32)
     output, to_x, to_w = step.run([x, w], cotangent)
     product = (output * cotangent).sum()
-    np.testing.assert_allclose([(to_x * x).sum(), (to_w * w).sum()], [product, product], rtol=1e-4)
+    np.testing.assert_allclose([(to_x * x).sum(), (to_w * w).sum()], [product, product], rtol=1e-3, atol=1e-3)
+
+
+def test_an_output_shape_in_float64(check_row: Callable[..., None]) -> None:
+    """By differences, of a size that is not known where the graph is made."""
+
+    def sized(x: Any, w: Any) -> Any:
+        longer = op.Concat(x, x, axis=2).with_shape((2, 3, None, 4))
+        return op.ConvTranspose(longer, w, strides=[2, 2], output_shape=[11, 7]).with_shape((2, 2, 11, 7))
+
+    check_row(("ConvTranspose", None, [(2, 3, 3, 4), (3, 2, 3, 2)], sized), order=1)
 
 
 def test_a_weight_of_unknown_shape_is_refused() -> None:

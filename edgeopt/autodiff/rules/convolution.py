@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from edgeopt.autodiff.correlation import correlation
 from edgeopt.autodiff.registry import rule
 from edgeopt.autodiff.windows import Window, pad, same_padding, window_of
 from edgeopt.tracing import Array, op
-from edgeopt.tracing.shapes import Dim
+from edgeopt.tracing.shapes import Dim, is_static
 from edgeopt.tracing.site import Site
 
 
@@ -34,14 +36,17 @@ def conv(n: Site, g: Array) -> list[Array | None]:
     return [to_x, to_w, to_b]
 
 
-@rule("ConvTranspose", limits=lambda n: _unknown_kernel(n) or _transposed_problem(n))
+@rule("ConvTranspose", limits=lambda n: _unknown_kernel(n))
 def conv_transpose(n: Site, g: Array) -> list[Array | None]:
     """The transposed rules: dX is a convolution, dW correlates with the roles exchanged."""
     w = n.input(1)
     x = _with_channels(n.x, w.shape[0], 1)
-    window = transposed_window(n)
+    window, pads = transposed_window(n)
     # The cotangent padded (or cut) so that the windows at the positions of x fill it exactly.
-    padded = pad(g, window.begin, window.end)
+    if pads is None:
+        padded = pad(g, window.begin, window.end)
+    else:
+        padded = op.Pad(g, pads).with_shape((*g.shape[:2], *(None,) * len(window.kernel)))
     group = n.attr("group", 1)
     to_x = to_w = to_b = None
     if n.needs[0]:
@@ -93,8 +98,11 @@ def transposed_convolution(g: Array, w: Array, x: Array, window: Window, group: 
     return result.with_shape(x.shape)
 
 
-def transposed_window(n: Site) -> Window:
+def transposed_window(n: Site) -> tuple[Window, Array | None]:
     """The window that a ConvTranspose moves over its output, padded or cut so that it fits exactly.
+
+    Where `output_shape` is given, and the input's size is not known before the run, the window is without padding; that
+    comes by itself, as Pad takes it.
 
     Source: the shape formulas of the ONNX operator: what `output_shape` or SAME leaves over is padding, the larger
     half in front except for SAME_UPPER; `output_padding` lengthens the output at the end.
@@ -110,23 +118,31 @@ def transposed_window(n: Site) -> Window:
         pads = n.attr("pads", (0,) * 2 * rank) if auto_pad == "NOTSET" else (0,) * 2 * rank
         begin = tuple(pads[:rank])
         end = tuple(p - e for p, e in zip(pads[rank:], extra, strict=True))
-        return Window(kernel, strides, dilations, begin, end)
-    totals = []
-    for axis, extent in enumerate(window.extents):
-        size = n.x.shape[2 + axis]
-        if output_shape is None:
-            # The output is `stride` times the input, whatever that is.
-            totals.append(extra[axis] + extent - strides[axis])
-        else:
-            full = strides[axis] * (int(size or 0) - 1) + extra[axis] + extent  # static: see _transposed_problem
-            totals.append(full - int(output_shape[axis - rank]))
+        return Window(kernel, strides, dilations, begin, end), None
+    if output_shape is None:
+        # The output is `stride` times the input, whatever that is.
+        totals = [e + extent - stride for e, extent, stride in zip(extra, window.extents, strides, strict=True)]
+    elif is_static(n.x.shape[2:]):
+        full = zip(n.x.shape[2:], strides, extra, window.extents, output_shape[-rank:], strict=True)
+        totals = [stride * (int(size or 0) - 1) + e + extent - out for size, stride, e, extent, out in full]
+    else:
+        return window, _transposed_padding(n, window, extra)
     less = tuple(total // 2 for total in totals)
     more = tuple(total - half for total, half in zip(totals, less, strict=True))
     begin, end = (less, more) if auto_pad == "SAME_UPPER" else (more, less)
-    return Window(kernel, strides, dilations, begin, tuple(e - p for e, p in zip(end, extra, strict=True)))
+    return Window(kernel, strides, dilations, begin, tuple(e - p for e, p in zip(end, extra, strict=True))), None
 
 
-def _transposed_problem(n: Site) -> str | None:
-    if n.attr("output_shape") is not None and not all(isinstance(dim, int) for dim in n.x.shape[2:]):
-        return "its padding follows from `output_shape` and an input size that is not known before the run"
-    return None
+def _transposed_padding(n: Site, window: Window, extra: Sequence[int]) -> Array:
+    """The same at run time."""
+    rank = len(window.kernel)
+    strides, added, extents, output = (
+        np.asarray(sizes, np.int64) for sizes in (window.strides, extra, window.extents, n.attr("output_shape")[-rank:])
+    )
+    total = op.Shape(n.x, start=2) * strides + (added + extents - strides - output)
+    # Division rounds towards zero, but the remainder has the divisor's sign.
+    two = np.full(rank, 2, np.int64)
+    less = (total - op.Mod(total, two)) / two
+    begin, end = (less, total - less) if n.attr("auto_pad", "NOTSET") == "SAME_UPPER" else (total - less, less)
+    none = np.zeros(2, np.int64)
+    return op.Concat(none, begin, none, end - added, axis=0)
