@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from torch import nn
@@ -128,3 +129,15 @@ def test_group_norm() -> None:
     """torch writes it with ranks that are known only once shapes are folded."""
     torch.manual_seed(0)
     assert_trains_as_in_torch(nn.Sequential(nn.Conv2d(3, 4, 1), nn.GroupNorm(2, 4)), torch.randn(2, 3, 4, 4))
+
+
+@pytest.mark.parametrize(("kind", "axes"), [(nn.Conv1d, 1), (nn.Conv2d, 2), (nn.Conv3d, 3)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_convolutions_with_and_without_bias(kind: type[nn.Module], axes: int, bias: bool) -> None:
+    torch.manual_seed(0)
+    module = kind(2, 4, 3, stride=2, padding=1, dilation=1, groups=2, bias=bias)
+    bundle = edgeopt.export(module, torch.randn(2, 2, *[5] * axes), loss=MSE(), optimizer=SGD(lr=1.0))
+    nodes = onnx.load_from_string(bytes(bundle.graphs["predict.onnx"])).graph.node
+    assert [node.op_type for node in nodes] == ["Conv"]
+    assert len(nodes[0].input) == 2 + bias
+    assert_trains_as_in_torch(module, torch.randn(2, 2, *[5] * axes))
