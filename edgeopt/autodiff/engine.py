@@ -83,7 +83,7 @@ def _nodes_on_path(nodes: Sequence[ir.Node], reached: set[ir.Value], active: set
 def _refuse_unsupported(sites: Sequence[Site]) -> None:
     by_operator: dict[tuple[str, str], list[str]] = {}
     for site in sites:
-        problem = site_problem(site)
+        problem = _unknown_rank(site) or site_problem(site)
         if problem is not None:
             by_operator.setdefault((qualified_name(site.node), problem), []).append(repr(site.node.name))
         for node in _differentiated_inside(site.node):
@@ -95,6 +95,13 @@ def _refuse_unsupported(sites: Sequence[Site]) -> None:
         raise UnsupportedOperatorError(
             [f"{operator} (nodes {', '.join(names)}): {why}" for (operator, why), names in by_operator.items()]
         )
+
+
+def _unknown_rank(site: Site) -> str | None:
+    for value, needed in zip(operands(site.node), site.needs, strict=True):
+        if needed and value is not None and isinstance(value.type, ir.TensorType) and value.shape is None:
+            return f"the rank of its operand {value.name!r} is not known; let the model declare its shape"
+    return None
 
 
 def _differentiated_inside(node: ir.Node) -> Iterator[ir.Node]:

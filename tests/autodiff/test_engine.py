@@ -115,6 +115,13 @@ def test_all_unsupported_operators_are_named_at_once(tracer: Tracer) -> None:
     assert "Unique (nodes 'unique', 'unique_1')" in message
 
 
+def test_a_tensor_of_unknown_rank_is_refused(tracer: Tracer) -> None:
+    x, shape = tracer.input("x", np.float32, (6,)), tracer.input("shape", np.int64, ("rank",))
+    y = op.Exp(op.Reshape(x, shape))
+    with pytest.raises(UnsupportedOperatorError, match="the rank of its operand 'reshape' is not known"):
+        backward(tracer, {y.value: x}, [x.value])
+
+
 def test_operators_outside_the_path_need_no_rule(tracer: Tracer) -> None:
     x, data = tracer.input("x", np.float32, (4,)), tracer.input("data", np.float32, (4,))
     loss = xp.sum(x * xp.sum(op.Unique(data)))

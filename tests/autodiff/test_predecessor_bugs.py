@@ -97,8 +97,8 @@ def export(module: nn.Module, example: torch.Tensor, loss: Loss | None = None) -
 
 def test_evaluation_of_a_trained_batch_norm_was_no_valid_model() -> None:
     module = nn.BatchNorm1d(2)
-    bundle = export(module, torch.zeros(4, 2))
-    evaluate = onnx.load_from_string(bundle.graphs["evaluate.onnx"])
+    graphs: Any = export(module, torch.zeros(4, 2)).graphs
+    evaluate = onnx.load_from_string(graphs["evaluate.onnx"])
     onnx.checker.check_model(evaluate, full_check=True)
     (norm,) = (node for node in evaluate.graph.node if node.op_type == "BatchNormalization")
     assert len(norm.output) == 1
@@ -212,7 +212,7 @@ def check_loss(make_step: Callable[..., Any], loss: Loss, prediction: Array, tar
 
 
 def test_class_weights_as_an_array(make_step: Callable[..., Any]) -> None:
-    weight = np.asarray([0.5, 1.0, 2.0], np.float32)
+    weight: Any = np.asarray([0.5, 1.0, 2.0], np.float32)
     loss = CrossEntropy(weight=weight)
     labels = np.asarray([0, 2, 1, 2])
     check_loss(
@@ -243,8 +243,8 @@ def test_binary_cross_entropy_of_a_large_logit(make_step: Callable[..., Any]) ->
 
 def test_graphs_are_written_in_the_version_that_runtimes_read() -> None:
     """And not in the newest one that the installed onnx knows."""
-    bundle = export(nn.Linear(3, 2), torch.zeros(4, 3))
-    models = {name: onnx.load_from_string(graph) for name, graph in bundle.graphs.items()}
+    graphs: Any = export(nn.Linear(3, 2), torch.zeros(4, 3)).graphs
+    models = {name: onnx.load_from_string(graph) for name, graph in graphs.items()}
     assert {name: graph.ir_version for name, graph in models.items()} == dict.fromkeys(models, IR_VERSION)
     assert IR_VERSION <= 9
 

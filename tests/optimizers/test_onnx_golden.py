@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-import array_api_compat.numpy as xp
+import array_api_compat.numpy
 import numpy as np
 import onnx
 import onnx.backend.test.case.node
@@ -20,6 +20,7 @@ import pytest
 
 from edgeopt.optimizers import SGD, Adagrad, Adam, Optimizer
 
+xp: Any = array_api_compat.numpy
 DOMAIN = "ai.onnx.preview.training"
 # The names of our slots in the order in which each operator takes them.
 SLOTS = {"Adam": ["exp_avg", "exp_avg_sq"], "Adagrad": ["sum"], "Momentum": ["momentum_buffer"]}
@@ -125,7 +126,7 @@ def test_several_steps_of_the_reference_implementation(node: onnx.NodeProto) -> 
 
 def _evaluator(node: onnx.NodeProto) -> Any:
     double, integer = onnx.TensorProto.DOUBLE, onnx.TensorProto.INT64
-    types = {"R": (double, []), "T": (integer, [])}
+    types: dict[str, Any] = {"R": (double, []), "T": (integer, [])}
     make = onnx.helper.make_tensor_value_info
     inputs = [make(name, *types.get(name, (double, [4]))) for name in node.input]
     graph = onnx.helper.make_graph([node], "step", inputs, [make(name, double, [4]) for name in node.output])

