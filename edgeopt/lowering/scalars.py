@@ -8,6 +8,8 @@ the weight of a 1x1 convolution, and a scalar takes 3 to 8 ms on ONNX Runtime 1.
 
 from __future__ import annotations
 
+from itertools import count
+
 import numpy as np
 import onnx_ir as ir
 from onnx_ir.traversal import RecursiveGraphIterator
@@ -25,7 +27,9 @@ _BROADCASTING = frozenset(
 def give_scalars_a_rank(graph: ir.Graph) -> None:
     """Reshape scalars to (1, …, 1) in place, subgraphs included, where they meet a tensor whose last axis is 1."""
     known: dict[tuple[ir.Graph, ir.Value, int], ir.Value] = {}
-    for node in list(RecursiveGraphIterator(graph)):
+    nodes = list(RecursiveGraphIterator(graph))
+    names = {value.name for node in nodes for value in node.outputs}
+    for node in nodes:
         rank = _rank_needed(node) if not node.domain and node.op_type in _BROADCASTING else 0
         if not rank or not isinstance(node.graph, ir.Graph):
             continue
@@ -33,7 +37,10 @@ def give_scalars_a_rank(graph: ir.Graph) -> None:
             if value is not None and _is_scalar(value) and len(value.shape or ()) < rank:
                 key = node.graph, value, rank
                 if key not in known:
-                    known[key] = _reshaped(node, value, rank)
+                    # One for each graph, since a branch must not lend its own to the graph around it.
+                    name = next(name for n in count() if (name := f"{value.name}/rank_{rank}/{n}") not in names)
+                    names.add(name)
+                    known[key] = _reshaped(node, value, rank, name)
                 node.replace_input_with(position, known[key])
 
 
@@ -49,8 +56,7 @@ def _rank_needed(node: ir.Node) -> int:
     return rank if slow else 0
 
 
-def _reshaped(node: ir.Node, scalar: ir.Value, rank: int) -> ir.Value:
-    name = f"{scalar.name}/rank_{rank}"
+def _reshaped(node: ir.Node, scalar: ir.Value, rank: int, name: str) -> ir.Value:
     tensor = ir.tensor(np.ones(rank, np.int64))
     target = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], num_outputs=1)
     target.outputs[0].name = f"{name}/shape"

@@ -56,3 +56,28 @@ def test_scalars_get_the_rank_of_the_tensor_and_nothing_else_changes(shape, resh
             if value is not None and value.shape is not None and len(value.shape) < len(shape)
         ]
         assert [value.name for value in short] == ["row"]
+
+
+def test_a_branch_has_its_own():
+    """The same scalar in a graph and in a branch of it: names differ, as ONNX wants."""
+    tracer = Tracer(new_graph("g"))
+    x, s, c = (tracer.input(name, np.float32, shape) for name, shape in (("x", (3, 1)), ("s", ()), ("c", ())))
+    inner = ir.Node("", "Mul", [x.value, s.value], num_outputs=1)
+    other = ir.Node("", "Add", [x.value, s.value], num_outputs=1)
+    for name, node in (("product", inner), ("total", other)):
+        value = node.outputs[0]
+        value.name, value.type, value.shape = name, x.value.type, x.value.shape
+    branches = [
+        ir.AttrGraph(key, ir.Graph([], [node.outputs[0]], nodes=[node], name=key))
+        for key, node in (("then_branch", inner), ("else_branch", other))
+    ]
+    choice = ir.Node("", "If", [(c > 0.0).value], branches, num_outputs=1)
+    choice.outputs[0].name, choice.outputs[0].type = "chosen", x.value.type
+    choice.outputs[0].shape = x.value.shape
+    tracer.graph.append(choice)
+    tracer.output(tracer.wrap(choice.outputs[0]) + x * s, "y")
+    give_scalars_a_rank(tracer.graph)
+    model = ir.to_proto(new_model(tracer.graph)).SerializeToString()
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    feed = {"x": np.ones((3, 1), np.float32), "s": np.asarray(2, np.float32), "c": np.asarray(1, np.float32)}
+    np.testing.assert_array_equal(session.run(None, feed)[0], np.full((3, 1), 4.0))
