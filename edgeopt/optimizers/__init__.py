@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from edgeopt.optimizers.adabelief import AdaBelief
 from edgeopt.optimizers.adagrad import Adadelta, Adagrad
+from edgeopt.optimizers.adahessian import AdaHessian
 from edgeopt.optimizers.adam import Adam, AdamW
 from edgeopt.optimizers.adam_mini import AdamMini
 from edgeopt.optimizers.adamax import Adamax
@@ -59,8 +60,10 @@ from edgeopt.optimizers.radam import RAdam
 from edgeopt.optimizers.registry import OPTIMIZERS
 from edgeopt.optimizers.rmsprop import RMSprop
 from edgeopt.optimizers.rprop import Rprop
+from edgeopt.optimizers.schedule_free import ScheduleFree, ScheduleFreeAdamW, ScheduleFreeRAdam, ScheduleFreeSGD
 from edgeopt.optimizers.sgd import SGD, SGDW
 from edgeopt.optimizers.sign import Lion, SignSGD, Tiger
+from edgeopt.optimizers.sophia import SophiaG, SophiaH
 from edgeopt.optimizers.sparse import LazyAdam, SparseAdam, SparseSGD
 from edgeopt.optimizers.stable_adamw import StableAdamW
 from edgeopt.optimizers.yogi import Yogi
@@ -84,6 +87,7 @@ __all__ = [
     "AdEMAMix",
     "AdaBelief",
     "AdaBound",
+    "AdaHessian",
     "AdaMod",
     "AdaNorm",
     "Adadelta",
@@ -128,8 +132,14 @@ __all__ = [
     "Ranger",
     "Rprop",
     "Rule",
+    "ScheduleFree",
+    "ScheduleFreeAdamW",
+    "ScheduleFreeRAdam",
+    "ScheduleFreeSGD",
     "SignSGD",
     "SimplifiedAdEMAMix",
+    "SophiaG",
+    "SophiaH",
     "SparseAdam",
     "SparseSGD",
     "StableAdamW",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from edgeopt.optimizers.adabelief import AdaBelief
 from edgeopt.optimizers.adagrad import Adadelta, Adagrad
+from edgeopt.optimizers.adahessian import AdaHessian
 from edgeopt.optimizers.adam import Adam, AdamW
 from edgeopt.optimizers.adam_mini import AdamMini
 from edgeopt.optimizers.adamax import Adamax
@@ -35,8 +36,10 @@ from edgeopt.optimizers.quasi_hyperbolic import QHM, QHAdam
 from edgeopt.optimizers.radam import RAdam
 from edgeopt.optimizers.rmsprop import RMSprop
 from edgeopt.optimizers.rprop import Rprop
+from edgeopt.optimizers.schedule_free import ScheduleFreeAdamW, ScheduleFreeRAdam, ScheduleFreeSGD
 from edgeopt.optimizers.sgd import SGD, SGDW
 from edgeopt.optimizers.sign import Lion, SignSGD, Tiger
+from edgeopt.optimizers.sophia import SophiaG, SophiaH
 from edgeopt.optimizers.sparse import LazyAdam, SparseAdam, SparseSGD
 from edgeopt.optimizers.stable_adamw import StableAdamW
 from edgeopt.optimizers.yogi import Yogi
@@ -50,6 +53,7 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "adadelta": Adadelta,
     "adafactor": Adafactor,
     "adagrad": Adagrad,
+    "adahessian": AdaHessian,
     "adam": Adam,
     "adam_mini": AdamMini,
     "adamax": Adamax,
@@ -86,11 +90,16 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "ranger": Ranger,
     "rmsprop": RMSprop,
     "rprop": Rprop,
+    "schedule_free_adamw": ScheduleFreeAdamW,
+    "schedule_free_radam": ScheduleFreeRAdam,
+    "schedule_free_sgd": ScheduleFreeSGD,
     "sgd": SGD,
     "sgdp": SGDP,
     "sgdw": SGDW,
     "signsgd": SignSGD,
     "simplified_ademamix": SimplifiedAdEMAMix,
+    "sophia_g": SophiaG,
+    "sophia_h": SophiaH,
     "sparse_adam": SparseAdam,
     "sparse_sgd": SparseSGD,
     "stable_adamw": StableAdamW,

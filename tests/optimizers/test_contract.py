@@ -42,6 +42,7 @@ CASES = [
     Case("adadelta", DECAY, {"lr": falling(1.0)}),
     Case("adafactor", DECAY, {"lr": falling(5e-2)}),
     Case("adagrad", {**DECAY, "lr_decay": 0.1, "initial_accumulator_value": 0.1}, {"lr": 0.3}),
+    Case("adahessian", {**DECAY, "every": 2}, {"lr": 1.0}),
     Case("adam", {**DECAY, "amsgrad": True}, {"lr": 2e-2}),
     Case("adam_mini", DECAY, {"lr": 2e-2}),
     Case("adamax", DECAY, {"lr": 0.1}),
@@ -78,11 +79,16 @@ CASES = [
     Case("ranger", {**DECAY, "beta2": 0.9, "every": 2}, {"lr": falling(0.1, warmup=50)}),
     Case("rmsprop", {**DECAY, "momentum": 0.9, "centered": True}, {"lr": falling(1e-2)}),
     Case("rprop", {"step_min": 0.0}, {}),
+    Case("schedule_free_adamw", {**DECAY, "warmup": 2.0}, {"lr": 5e-2}),
+    Case("schedule_free_radam", {**DECAY, "beta2": 0.9, "silent": False}, {"lr": 5e-2}),
+    Case("schedule_free_sgd", {**DECAY, "warmup": 2.0}, {"lr": 2e-3}),
     Case("sgd", {**DECAY, "momentum": 0.9, "dampening": 0.1}, {"lr": 2e-3, "momentum": 0.9}),
     Case("sgdp", {**DECAY, "momentum": 0.9, "dampening": 0.1}, {"lr": 2e-3, "momentum": 0.9}),
     Case("sgdw", {"momentum": 0.9, "nesterov": True}, {"lr": 2e-3, "momentum": 0.9, "weight_decay": 0.0}),
     Case("signsgd", DECAY, {"lr": falling(5e-3)}),
     Case("simplified_ademamix", {**DECAY, "alpha": 2.0}, {"lr": falling(1e-3)}),
+    Case("sophia_g", {**DECAY, "every": 2, "rho": 4.0}, {"lr": falling(0.1), "weight_decay": 0.0, "every": 1}),
+    Case("sophia_h", {**DECAY, "every": 2, "p": 1.0}, {"lr": falling(1.0), "p": 0.1, "every": 1}),
     Case("sparse_adam", DECAY, {"lr": 2e-2}),
     Case("sparse_sgd", {**DECAY, "momentum": 0.9}, {"lr": 2e-3, "momentum": 0.9}),
     Case("stable_adamw", DECAY, {"lr": 1e-2, "weight_decay": 0.0}),
@@ -208,15 +214,16 @@ def test_numpy_and_torch_agree(optimizer, train, dtype):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_as_onnx_it_computes_the_same(optimizer, train, run_as_onnx, shape, dtype):
+def test_as_onnx_it_computes_the_same(optimizer, train, ingredients, run_as_onnx, shape, dtype):
     start, grads = draws(4, shape, dtype)
     numbers = {**optimizer.hyperparameters(), "lr": 0.01}
     param, state = train(optimizer, numpy_namespace, start, lambda _, i: grads[i], 3)
     hyper = {name: np.asarray(value) for name, value in numbers.items()}
-    inputs = {"param": param, "grad": grads[3], **state, **hyper, "step": np.asarray(4)}
+    given = {**state, **ingredients(optimizer, param, grads[3], 3)}
+    inputs = {"param": param, "grad": grads[3], **given, **hyper, "step": np.asarray(4)}
 
     def program(xp, arrays):
-        own_state, own_hyper = ({name: arrays[name] for name in names} for names in (state, hyper))
+        own_state, own_hyper = ({name: arrays[name] for name in names} for names in (given, hyper))
         moved, updated = optimizer.update(xp, arrays["param"], arrays["grad"], own_state, own_hyper, arrays["step"])
         return {"moved": moved, **{f"next.{slot}": value for slot, value in updated.items()}}
 
@@ -248,7 +255,11 @@ def test_cautious_steps_never_oppose_the_gradient(optimizer, xp, train):
 def test_converges_on_a_quadratic(case, train):
     rule = OPTIMIZERS[case.name](**case.converging)
     scales, minimum = np.array([1.0, 10.0, 0.1, 100.0]), np.array([1.0, -2.0, 0.5, 0.0])
-    param, _ = train(rule, numpy_namespace, np.zeros(4), lambda p, _: scales * (p - minimum), 2000)
+
+    def gradient(p, _):
+        return scales * (p - minimum)
+
+    param, _ = train(rule, numpy_namespace, np.zeros(4), gradient, 2000, curvature=lambda _: scales)
     start = 0.5 * np.sum(scales * minimum**2)
     assert 0.5 * np.sum(scales * (param - minimum) ** 2) < 1e-2 * start
 
@@ -260,7 +271,11 @@ def test_converges_on_rosenbrock(case, train):
         x, y = p
         return np.array([-2 * (1 - x) - 400 * x * (y - x * x), 200 * (y - x * x)])
 
-    (x, y), _ = train(rule, numpy_namespace, np.array([-0.5, 0.5]), gradient, 2000)
+    def curvature(p):
+        x, y = p
+        return np.array([2 - 400 * (y - 3 * x * x), 200.0])
+
+    (x, y), _ = train(rule, numpy_namespace, np.array([-0.5, 0.5]), gradient, 2000, curvature=curvature)
     assert (1 - x) ** 2 + 100 * (y - x * x) ** 2 < 1e-2  # from 8.5
 
 
