@@ -14,15 +14,10 @@ from edgeopt.optimizers.base import Arrays, Optimizer, Updated, UpdatedAll, stat
 from edgeopt.optimizers.descent import Decay
 from edgeopt.optimizers.ingredients import Ingredient
 from edgeopt.optimizers.radam import RAdam
+from edgeopt.optimizers.timing import is_multiple
 from edgeopt.schedules import Schedule
 
 __all__ = ["Lookahead", "Ranger"]
-
-
-def _due(xp: Namespace, every: int, step: Array) -> Array:
-    """Whether the step is a multiple of `every`."""
-    steps = xp.astype(step, xp.float64)
-    return steps == xp.floor(steps / every) * every
 
 
 def _drawn_back(xp: Namespace, param: Array, slow: Array, alpha: Array, due: Array) -> tuple[Array, Array]:
@@ -108,7 +103,7 @@ class Lookahead(Optimizer):
     def _drawn_back(
         self, xp: Namespace, param: Array, slots: dict[str, Array], state: Arrays, hyper: Arrays, step: Array
     ) -> Updated:
-        due = _due(xp, self.every, step)
+        due = is_multiple(xp, step, self.every)
         param, slow = _drawn_back(xp, param, state["slow_param"], hyper["lookahead.alpha"], due)
         return param, {**slots, "slow_param": slow}
 
@@ -158,5 +153,5 @@ class Ranger(RAdam):
         if param.ndim > 1:
             grad = grad - xp.mean(grad, axis=tuple(range(1, param.ndim)), keepdims=True)
         param, slots = super().update(xp, param, grad, state, hyper, step)
-        param, slow = _drawn_back(xp, param, state["slow_param"], hyper["alpha"], _due(xp, self.every, step))
+        param, slow = _drawn_back(xp, param, state["slow_param"], hyper["alpha"], is_multiple(xp, step, self.every))
         return param, {**slots, "slow_param": slow}

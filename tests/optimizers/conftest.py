@@ -11,16 +11,37 @@ import pytest
 import torch
 
 from edgeopt import tracing
-from edgeopt.optimizers import Optimizer, initial_state
+from edgeopt.compat.ingredients import draw
+from edgeopt.optimizers import GaussNewtonBartlett, Noise, Optimizer, initial_state
 
 NumpyArray = np.ndarray[Any, Any]
 Result = tuple[NumpyArray, dict[str, NumpyArray]]
-# From the first parameter and one gradient for each step to the last parameter, in float64.
-Reference = Callable[[NumpyArray, NumpyArray], NumpyArray]
+# From the first parameter and one gradient for each step to the last parameter, in float64; ingredients of all steps
+# follow by name.
+Reference = Callable[..., NumpyArray]
+Provide = Callable[..., dict[str, NumpyArray]]
 
 
 @pytest.fixture(scope="session")
-def train() -> Callable[..., Result]:
+def ingredients() -> Provide:
+    """What an update after so many needs beside its gradient: fixed random numbers, and what is given as curvature."""
+
+    def provide(optimizer: Optimizer, param: NumpyArray, curvature: NumpyArray, done: int) -> dict[str, NumpyArray]:
+        given: dict[str, NumpyArray] = {}
+        for place, (name, need) in enumerate(optimizer.ingredients(param).items()):
+            if isinstance(need, Noise):
+                given[name] = draw(need, param.shape, 1, done, place).astype(param.dtype)
+            else:
+                due = done % getattr(need, "every", 1) == 0
+                size = np.abs(curvature) if isinstance(need, GaussNewtonBartlett) else curvature
+                given[name] = size.astype(param.dtype) if due else np.zeros_like(param)
+        return given
+
+    return provide
+
+
+@pytest.fixture(scope="session")
+def train(ingredients: Provide) -> Callable[..., Result]:
     """Run an optimizer on one parameter, as the exported graph would, and return the parameter and its state."""
 
     def run(
@@ -30,6 +51,7 @@ def train() -> Callable[..., Result]:
         gradient: Callable[[Any, int], Any],
         steps: int,
         hyper: Mapping[str, float] | None = None,
+        curvature: Callable[[Any], Any] | None = None,  # the gradient itself by default
     ) -> Result:
         def scalars(numbers: Mapping[str, float]) -> dict[str, Any]:
             return {name: xp.asarray(value, dtype=xp.float64) for name, value in numbers.items()}
@@ -42,28 +64,31 @@ def train() -> Callable[..., Result]:
             lr = optimizer.schedule(xp, of_schedule, xp.asarray(done, dtype=xp.int64))
             grad = xp.asarray(gradient(param, done))
             step = xp.asarray(done + 1, dtype=xp.int64)
-            param, state = optimizer.update(xp, param, grad, state, {**own, "lr": lr}, step)
+            bent = np.asarray(grad if curvature is None else curvature(np.asarray(param)))
+            given = {name: xp.asarray(value) for name, value in ingredients(optimizer, start, bent, done).items()}
+            param, state = optimizer.update(xp, param, grad, {**state, **given}, {**own, "lr": lr}, step)
         return np.asarray(param), {slot: np.asarray(value) for slot, value in state.items()}
 
     return run
 
 
 @pytest.fixture(scope="session")
-def train_onnx() -> Callable[[Optimizer, NumpyArray, NumpyArray], NumpyArray]:
+def train_onnx(ingredients: Provide) -> Callable[[Optimizer, NumpyArray, NumpyArray], NumpyArray]:
     """Record one step as a graph, run it once for each gradient in ONNX Runtime, and return the parameter."""
 
     def run(optimizer: Optimizer, start: NumpyArray, grads: NumpyArray) -> NumpyArray:
         state = {"param": start, **initial_state(optimizer, start)}
         numbers = {**optimizer.schedule.hyperparameters(), **optimizer.hyperparameters()}
         hyper = {f"hyper.{name}": np.asarray(value) for name, value in numbers.items()}
-        inputs = {**state, "grad": start, **hyper, "done": np.asarray(0)}
+        given = ingredients(optimizer, start, start, 0)
+        inputs = {**state, **given, "grad": start, **hyper, "done": np.asarray(0)}
 
         graph = tracing.new_graph("step")
         tracer = tracing.Tracer(graph)
         x = {name: tracer.input(name, value.dtype, value.shape) for name, value in inputs.items()}
         numbers_in = {name: x[f"hyper.{name}"] for name in numbers}
         lr = optimizer.schedule(tracing, numbers_in, x["done"])
-        slots = {slot: x[slot] for slot in state if slot != "param"}
+        slots = {slot: x[slot] for slot in (*state, *given) if slot != "param"}
         step = x["done"] + np.int64(1)
         param, updated = optimizer.update(tracing, x["param"], x["grad"], slots, {**numbers_in, "lr": lr}, step)
         for name, value in {"param": param, **updated}.items():
@@ -74,7 +99,8 @@ def train_onnx() -> Callable[[Optimizer, NumpyArray, NumpyArray], NumpyArray]:
         read = {value.name for value in session.get_inputs()}
         outputs = [value.name for value in session.get_outputs()]
         for done, grad in enumerate(grads):
-            feed = {**state, "grad": grad, **hyper, "done": np.asarray(done)}
+            given = ingredients(optimizer, start, grad, done)
+            feed = {**state, **given, "grad": grad, **hyper, "done": np.asarray(done)}
             results = session.run(outputs, {name: value for name, value in feed.items() if name in read})
             state = {name.removeprefix("next."): value for name, value in zip(outputs, results, strict=True)}
         return np.asarray(state["param"])
@@ -121,6 +147,7 @@ def assert_follows(
     train: Callable[..., Result],
     train_onnx: Callable[[Optimizer, NumpyArray, NumpyArray], NumpyArray],
     draws: Callable[..., tuple[NumpyArray, NumpyArray]],
+    ingredients: Provide,
 ) -> Callable[..., None]:
     """Compare a rule with its reference: 25 steps in float64, and 200 in float32 on ONNX Runtime.
 
@@ -134,15 +161,20 @@ def assert_follows(
         float64: float = 1e-12,
         float32: float = 2e-5,
     ) -> None:
+        def expect(start: NumpyArray, grads: NumpyArray) -> NumpyArray:
+            needs = [ingredients(optimizer, start, grad, done) for done, grad in enumerate(grads)]
+            given = {name: np.stack([each[name] for each in needs]).astype(np.float64) for name in needs[0]}
+            return reference(start.astype(np.float64), grads.astype(np.float64), **given)
+
         for shape in shapes:
             start, grads = draws(25, shape)
             param, _ = train(optimizer, numpy_namespace, start, lambda _, i, grads=grads: grads[i], 25)
-            expected = reference(start.copy(), grads.copy())
+            expected = expect(start, grads)
             assert not np.array_equal(expected, start)
             np.testing.assert_allclose(param, expected, rtol=float64, atol=float64, err_msg=f"{shape} in float64")
 
             start, grads = draws(200, shape, np.float32)
-            expected = reference(start.astype(np.float64), grads.astype(np.float64))
+            expected = expect(start, grads)
             param = train_onnx(optimizer, start, grads)
             np.testing.assert_allclose(param, expected, rtol=float32, atol=float32, err_msg=f"{shape} in float32")
 
