@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,27 +36,47 @@ def load() -> Callable[[str], onnx.ModelProto]:
 
 @pytest.fixture(scope="session")
 def resize() -> Callable[..., None]:
-    """Write other numbers for some sizes, in the inputs and in the shapes of weights and Reshape nodes.
+    """Make a network smaller, in place.
 
-    The last AveragePool, which reads all that is left of the image, gets another window, if one is given.
+    Its images get `image` pixels on each side; `widths` are other numbers for sizes in the shapes of weights and of
+    Reshape nodes; the last AveragePool, which reads all that is left of an image, gets another `window`.
     """
 
-    def change(model: onnx.ModelProto, sizes: dict[int, int], window: int | None = None) -> None:
+    def change(
+        model: onnx.ModelProto,
+        *,
+        image: int | None = None,
+        widths: Mapping[int, int] | None = None,
+        window: int | None = None,
+    ) -> None:
         del model.graph.value_info[:]
         for value in model.graph.input:
-            for dim in value.type.tensor_type.shape.dim:
-                dim.dim_value = sizes.get(dim.dim_value, dim.dim_value)
+            for dim in value.type.tensor_type.shape.dim[2:]:
+                dim.dim_value = image if image and dim.dim_value == 224 else dim.dim_value
         for node in model.graph.node:
             for attribute in node.attribute:
                 if window and node.op_type == "AveragePool" and attribute.name == "kernel_shape":
                     attribute.ints[:] = [window] * len(attribute.ints)
         for tensor in model.graph.initializer:
-            if tensor.data_type == onnx.TensorProto.INT64:
+            if widths and tensor.data_type == onnx.TensorProto.INT64:
                 array = onnx.numpy_helper.to_array(tensor)
-                changed = np.asarray([sizes.get(int(size), int(size)) for size in array.flat], np.int64)
+                changed = np.asarray([widths.get(int(size), int(size)) for size in array.flat], np.int64)
                 tensor.CopyFrom(onnx.numpy_helper.from_array(changed.reshape(array.shape), tensor.name))
 
     return change
+
+
+def fresh(weights: Mapping[str, Any]) -> dict[str, Any]:
+    """Random parameters and statistics to start from, for a file without."""
+    random = np.random.default_rng(2)
+    values = {}
+    for name, array in weights.items():
+        if array.ndim > 1:
+            drawn = random.standard_normal(array.shape) * np.sqrt(2 / np.prod(array.shape[1:]))
+        else:
+            drawn = random.uniform(0.5, 1.0, array.shape)
+        values[name] = drawn.astype(array.dtype)
+    return values
 
 
 def random_batch(specs: Any, sizes: dict[str, int], largest: dict[str, int]) -> dict[str, Any]:
@@ -77,6 +98,7 @@ def train(tmp_path: Path) -> Callable[..., list[float]]:
         model: onnx.ModelProto,
         *,
         lr: float = 1e-4,
+        from_scratch: bool = False,
         sizes: dict[str, int] | None = None,
         largest: dict[str, int] | None = None,
         **settings: Any,
@@ -84,6 +106,9 @@ def train(tmp_path: Path) -> Callable[..., list[float]]:
         bundle = edgeopt.export(
             model, loss=edgeopt.losses.MSE(), optimizer=edgeopt.optimizers.AdamW(lr=lr, weight_decay=0.0), **settings
         )
+        if from_scratch:
+            weights = [spec.name for spec in bundle.manifest.tensors if spec.role in ("parameter", "buffer")]
+            bundle = replace(bundle, state={**bundle.state, **fresh({name: bundle.state[name] for name in weights})})
         bundle.save(tmp_path / "model")
         session = TrainingSession.load(tmp_path / "model")
         inputs = [spec for spec in bundle.manifest.inputs if spec.kind == "model"]
@@ -107,6 +132,7 @@ def check() -> Callable[..., None]:
         model: onnx.ModelProto,
         *,
         tensors: int = 6,
+        from_scratch: bool = False,
         sizes: dict[str, int] | None = None,
         largest: dict[str, int] | None = None,
         **settings: Any,
@@ -118,6 +144,8 @@ def check() -> Callable[..., None]:
         names = list(forward.parameters)
         chosen = {names[round(i)] for i in np.linspace(0, len(names) - 1, tensors)}
         state = {**forward.parameters, **forward.buffers}
+        if from_scratch:
+            state = fresh(state)
         check_gradients(forward.train.model, {**batch, **state}, wrt=sorted(chosen), directions=1, step=1e-8)
 
     return run
