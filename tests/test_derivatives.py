@@ -103,7 +103,8 @@ def test_saliency_of_a_network_exported_by_torch(tmp_path):
     file = onnx.load(tmp_path / "net.onnx")
     model = edgeopt.gradient(file, of="score", wrt=file.graph.input[0].name)
     [saliency] = run(model, **{file.graph.input[0].name: image.detach().numpy()})
-    np.testing.assert_allclose(saliency, image.grad, rtol=1e-5, atol=1e-7)
+    assert image.grad is not None
+    np.testing.assert_allclose(saliency, image.grad.numpy(), rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize(

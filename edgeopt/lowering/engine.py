@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-
 import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
@@ -22,13 +19,15 @@ from edgeopt.lowering import resize as _resize  # noqa: F401  # fills the table
 from edgeopt.lowering import spatial as _spatial  # noqa: F401  # fills the table
 from edgeopt.lowering import spectral as _spectral  # noqa: F401  # fills the table
 from edgeopt.lowering import unread as _unread  # noqa: F401  # fills the table
+from edgeopt.lowering.places import Places
 from edgeopt.lowering.random import RANDOM, RandomStreams
 from edgeopt.lowering.registry import LOWERINGS, Lowering
+from edgeopt.lowering.sizes import ask_the_inputs
 from edgeopt.tracing import IR_VERSION, Array, Tracer
-from edgeopt.tracing.defaults import drop_default_attributes
 from edgeopt.tracing.randomness import is_random
 from edgeopt.tracing.rewriting import replace_node
 from edgeopt.tracing.site import Site
+from edgeopt.tracing.spelling import spell_alike
 from edgeopt.tracing.subgraphs import all_nodes, bodies, remove_unused
 
 __all__ = ["lower", "uses_random_numbers"]
@@ -71,7 +70,7 @@ def lower(target: Tracer | ir.Graph, *, seed: Array | None = None, draws: Array 
         raise UnsupportedModelError(
             f"Random numbers are drawn inside an If, Loop or Scan ({names}): draw them before it."
         )
-    places = _Places(tracer)
+    places = Places(tracer)
     if random_nodes:
         if seed is None or draws is None:
             names = ", ".join(repr(node.name) for node in random_nodes)
@@ -81,15 +80,16 @@ def lower(target: Tracer | ir.Graph, *, seed: Array | None = None, draws: Array 
             with places.of(node):
                 replace_node(tracer, node, RANDOM[node.op_type](Site(tracer, node), streams, ordinal))
     _lower_nodes(tracer, places)
+    ask_the_inputs(tracer, places)
     places.restore()
-    drop_default_attributes(graph)
+    spell_alike(graph)
     model = ir.Model(graph, ir_version=IR_VERSION)
     common_passes.CommonSubexpressionEliminationPass()(model)
     remove_unused(graph)
     common_passes.RemoveUnusedNodesPass()(model)
 
 
-def _lower_nodes(tracer: Tracer, places: _Places) -> None:
+def _lower_nodes(tracer: Tracer, places: Places) -> None:
     graph = tracer.graph
     while found := [(node, entry) for node in graph if (entry := _lowering_of(Site(tracer, node))) is not None]:
         for node, entry in found:
@@ -99,41 +99,9 @@ def _lower_nodes(tracer: Tracer, places: _Places) -> None:
     for node in graph:
         for body in bodies(node):
             inner = tracer.within(body)
-            inside = _Places(inner)
+            inside = Places(inner)
             _lower_nodes(inner, inside)
             inside.restore()
-
-
-class _Places:
-    """Keeps what replaces a node in its place and under its name's beginning, though it is appended at the end.
-
-    Of equal nodes the first remains: one of the forward pass, which a part of the model is known by, rather than one of
-    the backward pass.
-    """
-
-    def __init__(self, tracer: Tracer) -> None:
-        self._tracer = tracer
-        self._rank = {node: position for position, node in enumerate(tracer.graph)}
-
-    @contextmanager
-    def of(self, node: ir.Node) -> Iterator[None]:
-        """What is recorded inside takes the node's place."""
-        last = self._tracer.graph[-1]
-        path, _, _ = (node.name or "").rpartition("/")
-        with self._tracer.scope(path) if path else nullcontext():
-            yield
-        for new in reversed(self._tracer.graph):
-            if new is last:
-                break
-            self._rank.setdefault(new, self._rank[node])
-
-    def restore(self) -> None:
-        """Put the nodes into this order, as far as what they need allows."""
-        graph = self._tracer.graph
-        nodes = sorted(graph, key=lambda node: self._rank.get(node, len(self._rank)))
-        graph.remove(nodes)
-        graph.extend(nodes)
-        graph.sort()
 
 
 def _lowering_of(site: Site) -> Lowering | None:

@@ -38,7 +38,8 @@ def give_scalars_a_rank(graph: ir.Graph) -> None:
                 key = node.graph, value, rank
                 if key not in known:
                     # One for each graph, since a branch must not lend its own to the graph around it.
-                    name = next(name for n in count() if (name := f"{value.name}/rank_{rank}/{n}") not in names)
+                    candidates = (f"{value.name}/rank_{rank}/{number}" for number in count())
+                    name = next(candidate for candidate in candidates if candidate not in names)
                     names.add(name)
                     known[key] = _reshaped(node, value, rank, name)
                 node.replace_input_with(position, known[key])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fnmatch
+from bisect import bisect, bisect_left
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -63,12 +65,13 @@ def automatic_groups(flow: Flow) -> Groups:
     """
     nodes = flow.forward
     inside = [sum(size_of(value) for value in node.outputs if flow.is_read_later(value)) for node in nodes]
-    crossing = _crossing(flow, nodes)
+    spans = _spans(flow, nodes)
+    crossing = _crossing(spans, len(nodes))
     total = sum(inside)
     best, least = [0, len(nodes)], float(total)
     for parts in range(2, 100):
         cuts = _cut(inside, crossing, total / parts)
-        kept = sum(crossing[cut] for cut in cuts[1:-1])
+        kept = sum(span.size for span in spans if bisect(cuts, span.end) > bisect_left(cuts, span.begin))
         largest = max(sum(inside[start:end]) for start, end in pairwise(cuts))
         if kept + largest < least:
             best, least = cuts, kept + largest
@@ -78,45 +81,65 @@ def automatic_groups(flow: Flow) -> Groups:
     return {node: str(number) for number, (start, end) in enumerate(stretches[:-1]) for node in nodes[start:end]}
 
 
-def _crossing(flow: Flow, nodes: Sequence[ir.Node]) -> list[int]:
-    """For each position the bytes that nodes from there on read of what nodes before it computed."""
+class _Span(NamedTuple):
+    """The positions between nodes, first and last, where a tensor is there and will be read again."""
+
+    begin: int
+    end: int
+    size: int
+
+
+def _spans(flow: Flow, nodes: Sequence[ir.Node]) -> list[_Span]:
     position = {node: index for index, node in enumerate(nodes)}
-    change = [0] * (len(nodes) + 2)
+    spans = []
     for index, node in enumerate(nodes):
         for value in node.outputs:
             last = max((position[reader] for reader in flow.readers.get(value, ()) if reader in position), default=-1)
             if value in flow.activations and last > index:
-                change[index + 1] += size_of(value)
-                change[last + 1] -= size_of(value)
+                spans.append(_Span(index + 1, last, size_of(value)))
+    return spans
+
+
+def _crossing(spans: Sequence[_Span], count: int) -> list[int]:
+    """For each position the bytes that nodes from there on read of what nodes before it computed."""
+    change = [0] * (count + 2)
+    for span in spans:
+        change[span.begin] += span.size
+        change[span.end + 1] -= span.size
     return list(accumulate(change))
 
 
 def _cut(inside: Sequence[int], crossing: Sequence[int], budget: float) -> list[int]:
-    """Positions of cuts, both ends included: when the budget is spent, at the narrowest place since the last cut."""
-    cuts, spent = [0], 0
-    for position, size in enumerate(inside):
-        spent += size
-        if spent > budget and position > cuts[-1]:
-            place = min(range(position, cuts[-1], -1), key=lambda p: crossing[p])
-            cuts.append(place)
-            spent = sum(inside[place : position + 1])
-    return [*cuts, len(inside)]
+    """Positions of cuts, both ends included: where a stretch has spent its budget, or half of it and it is narrower.
+
+    From the end to the beginning, so that the last stretch, which is not computed twice, is a full one.
+    """
+    before = [0, *accumulate(inside)]
+    cuts = [len(inside)]
+    for position in reversed(range(1, len(inside))):
+        end = cuts[0]
+        if before[end] - before[position - 1] > budget and position < end:
+            places = [p for p in range(position, end) if before[end] - before[p] >= budget / 2] or [position]
+            cuts.insert(0, min(places, key=lambda p: crossing[p]))
+    return [0, *cuts]
 
 
 def with_helpers(flow: Flow, groups: Groups) -> Groups:
-    """The groups, and in each what serves the backward pass alone and reads from it; nodes with bodies are left out."""
+    """The groups, and in each what the backward pass would have computed from its tensors; nodes with bodies left out.
+
+    That is what serves the backward pass alone, and what both need (a centred input, say) and is called after it.
+    """
     order = {name: index for index, name in enumerate(dict.fromkeys(groups.values()))}
     forward = set(flow.forward)
     complete: Groups = {}
     for node in flow.nodes:
-        if bodies(node) or node in flow.backward:
+        if bodies(node) or node in flow.backward or not any(value in flow.activations for value in node.outputs):
             continue
-        if node in forward:
-            if node in groups and any(value in flow.activations for value in node.outputs):
-                complete[node] = groups[node]
-            continue
-        producers = [value.producer() for value in flow.operands[node] if value in flow.activations]
-        found = [complete.get(producer) if producer is not None else None for producer in producers]
-        if found and None not in found:
-            complete[node] = max((name for name in found if name is not None), key=order.__getitem__)
+        if node in groups:
+            complete[node] = groups[node]
+        elif node not in forward or (node.name or "").startswith("backward/"):
+            producers = [value.producer() for value in flow.operands[node] if value in flow.activations]
+            found = [None if producer is None else complete.get(producer) for producer in producers]
+            if found and None not in found:
+                complete[node] = max((name for name in found if name is not None), key=order.__getitem__)
     return complete

@@ -112,6 +112,8 @@ class _Copy:
             for value in node.outputs
             if _is_float(value) and not any(reader in aside for reader in self._flow.readers.get(value, ()))
         ]
+        # New running statistics too, which belong to the forward pass.
+        ends += [v for n in self._flow.forward if n not in before for v in n.outputs if v.is_graph_output()]
         return [trigger, *ends]
 
     def _zero_after(self, openers: Sequence[ir.Value]) -> Array:
@@ -119,7 +121,8 @@ class _Copy:
         zeros = []
         for value in openers:
             first = op.Slice(op.Reshape(self._tracer.wrap(value), [-1]), [0], [1], [0])
-            zeros.append(xp.astype(op.IsNaN(op.ReduceSum(first, [0], keepdims=1)), np.int64))
+            total = op.ReduceSum(first, [0], keepdims=1)
+            zeros.append(xp.astype(op.IsNaN(total) if total.dtype.kind == "f" else total, np.int64))
         return op.ReduceSum(op.Concat(*zeros, axis=0), [0], keepdims=0) * 0
 
     def _read(self, value: ir.Value, zero: Array) -> ir.Value:

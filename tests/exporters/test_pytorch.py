@@ -282,3 +282,15 @@ def test_attention_trains_as_in_torch(kind: str) -> None:
     for name, parameter in module.named_parameters():
         expected = stepped(parameter)
         np.testing.assert_allclose(session.parameters()[name], expected, atol=1e-6, err_msg=name)
+
+
+def test_batch_statistics_are_computed_once():
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 3))
+    bundle = edgeopt.export(
+        model,
+        torch.zeros(2, 1, 8, 8),
+        loss=edgeopt.losses.CrossEntropy(),
+        optimizer=edgeopt.optimizers.SGD(lr=0.1),
+    )
+    graph = onnx.ModelProto.FromString(bundle.graphs["step.onnx"]).graph
+    assert [node.op_type for node in graph.node].count("ReduceMean") == 2  # the mean and the variance

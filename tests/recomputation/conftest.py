@@ -38,6 +38,7 @@ class DeepNetwork:
         gradients = backward(tracer, {loss.value: start}, [weight.value for weight in weights])
         tracer.output(loss, "loss")
         for name, gradient in zip([weight.value.name for weight in weights], gradients, strict=True):
+            assert gradient is not None
             tracer.output(gradient, f"gradient.{name}")
         lower(tracer, seed=seed, draws=draws)
         if what is not None:
