@@ -13,6 +13,7 @@ from edgeopt.optimizers.adanorm import AdaNorm
 from edgeopt.optimizers.ademamix import AdEMAMix, SimplifiedAdEMAMix
 from edgeopt.optimizers.adopt import ADOPT
 from edgeopt.optimizers.asgd import ASGD
+from edgeopt.optimizers.averaging import Averaged, AveragedAdam, Averaging
 from edgeopt.optimizers.base import (
     Arrays,
     Collective,
@@ -101,6 +102,9 @@ __all__ = [
     "Adan",
     "AggMo",
     "Arrays",
+    "Averaged",
+    "AveragedAdam",
+    "Averaging",
     "Collective",
     "Curvature",
     "Descent",

@@ -49,6 +49,7 @@ MEANINGS: dict[str, dict[str, Meaning]] = {
     "AdamMini": {"exp_avg": _MEAN},
     "Adamax": {"exp_avg": _MEAN},
     "Adan": {"exp_avg": _MEAN},
+    "AveragedAdam": _MOMENTS,
     "LaProp": {"exp_avg_sq": _SQUARE},
     "Lion": {"exp_avg": _MEAN},
     "Muon": {"momentum_buffer": _MEAN},

@@ -13,6 +13,7 @@ from edgeopt.optimizers.adanorm import AdaNorm
 from edgeopt.optimizers.ademamix import AdEMAMix, SimplifiedAdEMAMix
 from edgeopt.optimizers.adopt import ADOPT
 from edgeopt.optimizers.asgd import ASGD
+from edgeopt.optimizers.averaging import AveragedAdam
 from edgeopt.optimizers.base import Rule
 from edgeopt.optimizers.bounds import AdaBound, AdaMod, AMSBound
 from edgeopt.optimizers.diffgrad import DiffGrad
@@ -67,6 +68,7 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "aggmo": AggMo,
     "amsbound": AMSBound,
     "asgd": ASGD,
+    "averaged_adam": AveragedAdam,
     "came": CAME,
     "diffgrad": DiffGrad,
     "fista": FISTA,

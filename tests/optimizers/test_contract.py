@@ -56,6 +56,7 @@ CASES = [
     Case("aggmo", DECAY, {"lr": 1e-3}),
     Case("amsbound", {**DECAY, "gamma": 0.1}, {"lr": falling(2e-2)}),
     Case("asgd", {**DECAY, "lambd": 0.1, "t0": 2.0}, {"lr": 2e-3}, resting={"lambd": 0.0}),
+    Case("averaged_adam", {**DECAY, "amsgrad": True}, {"lr": 2e-2}),
     Case("came", DECAY, {"lr": 2e-2}),
     Case("diffgrad", DECAY, {"lr": 5e-2}),
     Case("fista", DECAY, {"lr": 1e-3}),
