@@ -30,12 +30,12 @@ def simplify(model: ir.Model) -> None:
         eliminate_sequences(model.graph)
         # Not strict: what cannot be inferred stays as the exporter wrote it.
         common_passes.ShapeInferencePass(strict_mode=False)(model)
-        fold_constants(model, onnx_shape_inference=True, should_fold=_is_small_fill)
+        fold_constants(model, onnx_shape_inference=True, should_fold=_is_folded)
         make_reshapes_static(model.graph)
         common_passes.RemoveUnusedNodesPass()(model)
         # Branches that were inlined may bring along names that are taken.
         fix_names(model)
-    common_passes.IdentityEliminationPass()(model)
+    _eliminate_identities(model)
     pool_before_relu(model.graph)
     _compute_results_inside(model.graph)
     fix_names(model)
@@ -43,8 +43,26 @@ def simplify(model: ir.Model) -> None:
     common_passes.RemoveUnusedOpsetsPass()(model)
 
 
-def _is_small_fill(node: ir.Node) -> bool | None:
-    """Fold ConstantOfShape, too, if it is no larger than a shape; others as usual."""
+def _eliminate_identities(model: ir.Model) -> None:
+    """Let readers read the original; each of the graph's outputs stays a tensor of its own under its own name."""
+    outputs = model.graph.outputs
+    names = [value.name for value in outputs]
+    common_passes.IdentityEliminationPass()(model)
+    for position, (name, value) in enumerate(zip(names, list(outputs), strict=True)):
+        if value.name != name:
+            copy = ir.Node("", "Identity", [value], num_outputs=1)
+            copy.outputs[0].name, copy.outputs[0].type, copy.outputs[0].shape = name, value.type, value.shape
+            model.graph.append(copy)
+            outputs[position] = copy.outputs[0]
+
+
+def _is_folded(node: ir.Node) -> bool | None:
+    """What differs from onnxscript's own choice: ConstantOfShape is folded if it is no larger than a shape.
+
+    GatherElements is not: onnx's evaluator, which does the folding, fails at some shapes of its operands.
+    """
+    if node.op_type == "GatherElements":
+        return False
     if node.op_type != "ConstantOfShape" or node.domain:
         return None
     size = None if node.inputs[0] is None else ir.convenience.get_const_tensor(node.inputs[0])

@@ -169,3 +169,36 @@ def test_the_given_model_stays_as_it_was() -> None:
     own = ir.serde.deserialize_model(model)
     canonicalize(own)
     assert ir.serde.serialize_model(own).graph.node[0].op_type == "If"
+
+
+@pytest.mark.parametrize("domain", ["", "com.microsoft"])
+def test_outputs_that_are_copies_of_each_other_keep_their_names(domain):
+    if domain:
+        nodes = [onnx.helper.make_node("QuickGelu", ["x"], [name], domain=domain) for name in ("y", "z")]
+    else:
+        nodes = [onnx.helper.make_node("Relu", ["x"], ["y"]), onnx.helper.make_node("Identity", ["y"], ["z"])]
+    kind = onnx.TensorProto.FLOAT
+    graph = onnx.helper.make_graph(
+        nodes,
+        "copies",
+        [onnx.helper.make_tensor_value_info("x", kind, [2])],
+        [onnx.helper.make_tensor_value_info(name, kind, [2]) for name in ("z", "y")],
+    )
+    opsets = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("com.microsoft", 1)]
+    outputs = canonicalize(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)).graph.outputs
+    assert [value.name for value in outputs] == ["z", "y"]
+
+
+def test_constants_that_the_evaluator_cannot_gather(same_results: Check, capfd: pytest.CaptureFixture[str]) -> None:
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    model (float[1, 2] x) => (float[1, 2] y)
+    <int64[1, 5] table = {5, 6, 7, 8, 9}, int64[1, 2] places = {3, 1},
+     float[1, 10] data = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}> {
+        index = GatherElements<axis = 1>(table, places)
+        chosen = GatherElements<axis = 1>(data, index)
+        y = Mul(x, chosen)
+    }
+    """
+    same_results(text)
+    assert "Evaluation failed" not in capfd.readouterr().err
