@@ -6,7 +6,7 @@
     └── ExportError                      the training step could not be made
         ├── TracingError                 an array program used something that cannot become ONNX
         ├── UnsupportedOperatorError     operators without a gradient rule, all of them at once
-        ├── UnsupportedModelError        torch could not export the module, or the module does what no graph can
+        ├── UnsupportedModelError        a module or file that cannot be made a graph for training
         ├── ParameterPatternError        a `trainable` pattern matches no parameter
         ├── SignatureError               names, shapes or dtypes of inputs, outputs or targets do not fit together
         ├── GradientCheckError           a gradient differs from its finite difference
@@ -65,7 +65,7 @@ class UnsupportedOperatorError(ExportError):
 
 
 class UnsupportedModelError(ExportError):
-    """The module cannot be turned into a graph; the message carries the exporter's own words."""
+    """The module or file cannot be made a graph for training: its exporter fails, or it holds what no graph can say."""
 
     code = "E203"
 
