@@ -27,8 +27,10 @@ from edgeopt.optimizers.base import (
 )
 from edgeopt.optimizers.bounds import AdaBound, AdaMod, AMSBound
 from edgeopt.optimizers.config import from_config
+from edgeopt.optimizers.dadaptation import DAdaptAdam, DAdaptation, DAdaptLion, DAdaptSGD
 from edgeopt.optimizers.descent import Descent
 from edgeopt.optimizers.diffgrad import DiffGrad
+from edgeopt.optimizers.dog import DoG
 from edgeopt.optimizers.factored import CAME, Adafactor
 from edgeopt.optimizers.fromage import Fromage
 from edgeopt.optimizers.grams import Grams
@@ -48,6 +50,7 @@ from edgeopt.optimizers.lamb import LAMB
 from edgeopt.optimizers.laprop import LaProp
 from edgeopt.optimizers.lars import LARS
 from edgeopt.optimizers.lookahead import Lookahead, Ranger
+from edgeopt.optimizers.low_rank import APOLLO, APOLLOMini, GaLore
 from edgeopt.optimizers.madgrad import MADGRAD
 from edgeopt.optimizers.mars import MARS
 from edgeopt.optimizers.momentum import FISTA, AccSGD, AggMo
@@ -55,6 +58,7 @@ from edgeopt.optimizers.muon import Muon
 from edgeopt.optimizers.nadam import NAdam
 from edgeopt.optimizers.novograd import NovoGrad
 from edgeopt.optimizers.padam import PAdam
+from edgeopt.optimizers.prodigy import Prodigy
 from edgeopt.optimizers.projection import SGDP, AdamP
 from edgeopt.optimizers.quasi_hyperbolic import QHM, QHAdam
 from edgeopt.optimizers.radam import RAdam
@@ -63,7 +67,9 @@ from edgeopt.optimizers.rmsprop import RMSprop
 from edgeopt.optimizers.rprop import Rprop
 from edgeopt.optimizers.schedule_free import ScheduleFree, ScheduleFreeAdamW, ScheduleFreeRAdam, ScheduleFreeSGD
 from edgeopt.optimizers.sgd import SGD, SGDW
+from edgeopt.optimizers.shampoo import Shampoo
 from edgeopt.optimizers.sign import Lion, SignSGD, Tiger
+from edgeopt.optimizers.soap import SOAP
 from edgeopt.optimizers.sophia import SophiaG, SophiaH
 from edgeopt.optimizers.sparse import LazyAdam, SparseAdam, SparseSGD
 from edgeopt.optimizers.stable_adamw import StableAdamW
@@ -71,6 +77,7 @@ from edgeopt.optimizers.yogi import Yogi
 
 __all__ = [
     "ADOPT",
+    "APOLLO",
     "ASGD",
     "CAME",
     "FISTA",
@@ -83,7 +90,9 @@ __all__ = [
     "SGD",
     "SGDP",
     "SGDW",
+    "SOAP",
     "AMSBound",
+    "APOLLOMini",
     "AccSGD",
     "AdEMAMix",
     "AdaBelief",
@@ -107,9 +116,15 @@ __all__ = [
     "Averaging",
     "Collective",
     "Curvature",
+    "DAdaptAdam",
+    "DAdaptLion",
+    "DAdaptSGD",
+    "DAdaptation",
     "Descent",
     "DiffGrad",
+    "DoG",
     "Fromage",
+    "GaLore",
     "GaussNewtonBartlett",
     "Grams",
     "Group",
@@ -129,6 +144,7 @@ __all__ = [
     "OptimizerLike",
     "PAdam",
     "ParameterGroups",
+    "Prodigy",
     "QHAdam",
     "RAdam",
     "RMSprop",
@@ -140,6 +156,7 @@ __all__ = [
     "ScheduleFreeAdamW",
     "ScheduleFreeRAdam",
     "ScheduleFreeSGD",
+    "Shampoo",
     "SignSGD",
     "SimplifiedAdEMAMix",
     "SophiaG",

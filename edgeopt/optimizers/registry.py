@@ -16,7 +16,9 @@ from edgeopt.optimizers.asgd import ASGD
 from edgeopt.optimizers.averaging import AveragedAdam
 from edgeopt.optimizers.base import Rule
 from edgeopt.optimizers.bounds import AdaBound, AdaMod, AMSBound
+from edgeopt.optimizers.dadaptation import DAdaptAdam, DAdaptLion, DAdaptSGD
 from edgeopt.optimizers.diffgrad import DiffGrad
+from edgeopt.optimizers.dog import DoG
 from edgeopt.optimizers.factored import CAME, Adafactor
 from edgeopt.optimizers.fromage import Fromage
 from edgeopt.optimizers.grams import Grams
@@ -25,6 +27,7 @@ from edgeopt.optimizers.lamb import LAMB
 from edgeopt.optimizers.laprop import LaProp
 from edgeopt.optimizers.lars import LARS
 from edgeopt.optimizers.lookahead import Ranger
+from edgeopt.optimizers.low_rank import APOLLO, APOLLOMini, GaLore
 from edgeopt.optimizers.madgrad import MADGRAD
 from edgeopt.optimizers.mars import MARS
 from edgeopt.optimizers.momentum import FISTA, AccSGD, AggMo
@@ -32,6 +35,7 @@ from edgeopt.optimizers.muon import Muon
 from edgeopt.optimizers.nadam import NAdam
 from edgeopt.optimizers.novograd import NovoGrad
 from edgeopt.optimizers.padam import PAdam
+from edgeopt.optimizers.prodigy import Prodigy
 from edgeopt.optimizers.projection import SGDP, AdamP
 from edgeopt.optimizers.quasi_hyperbolic import QHM, QHAdam
 from edgeopt.optimizers.radam import RAdam
@@ -39,7 +43,9 @@ from edgeopt.optimizers.rmsprop import RMSprop
 from edgeopt.optimizers.rprop import Rprop
 from edgeopt.optimizers.schedule_free import ScheduleFreeAdamW, ScheduleFreeRAdam, ScheduleFreeSGD
 from edgeopt.optimizers.sgd import SGD, SGDW
+from edgeopt.optimizers.shampoo import Shampoo
 from edgeopt.optimizers.sign import Lion, SignSGD, Tiger
+from edgeopt.optimizers.soap import SOAP
 from edgeopt.optimizers.sophia import SophiaG, SophiaH
 from edgeopt.optimizers.sparse import LazyAdam, SparseAdam, SparseSGD
 from edgeopt.optimizers.stable_adamw import StableAdamW
@@ -67,12 +73,19 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "adopt": ADOPT,
     "aggmo": AggMo,
     "amsbound": AMSBound,
+    "apollo": APOLLO,
+    "apollo_mini": APOLLOMini,
     "asgd": ASGD,
     "averaged_adam": AveragedAdam,
     "came": CAME,
+    "dadapt_adam": DAdaptAdam,
+    "dadapt_lion": DAdaptLion,
+    "dadapt_sgd": DAdaptSGD,
     "diffgrad": DiffGrad,
+    "dog": DoG,
     "fista": FISTA,
     "fromage": Fromage,
+    "galore": GaLore,
     "grams": Grams,
     "hn_adam": HNAdam,
     "lamb": LAMB,
@@ -86,6 +99,7 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "nadam": NAdam,
     "novograd": NovoGrad,
     "padam": PAdam,
+    "prodigy": Prodigy,
     "qhadam": QHAdam,
     "qhm": QHM,
     "radam": RAdam,
@@ -98,8 +112,10 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "sgd": SGD,
     "sgdp": SGDP,
     "sgdw": SGDW,
+    "shampoo": Shampoo,
     "signsgd": SignSGD,
     "simplified_ademamix": SimplifiedAdEMAMix,
+    "soap": SOAP,
     "sophia_g": SophiaG,
     "sophia_h": SophiaH,
     "sparse_adam": SparseAdam,
