@@ -96,8 +96,8 @@ class _Check:
         self._settings = settings
         outputs = self._forward.run(values)
         self._projection = {
-            # Infinities, which masks are made of, have no derivative to compare.
-            name: np.where(np.isinf(output), 0.0, self._random.standard_normal(output.shape))
+            # Infinities, which masks are made of, and NaN have no derivative to compare.
+            name: np.where(np.isfinite(output), self._random.standard_normal(output.shape), 0.0)
             for name, output in outputs.items()
             if name in cotangents and output.dtype == np.float64
         }

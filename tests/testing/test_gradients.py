@@ -89,6 +89,14 @@ def test_a_model_whose_inputs_have_no_influence_at_all() -> None:
     assert check_gradients(lambda x: op.Ceil(x), [X]) == {"input_0": 0.0}
 
 
+def test_a_model_that_folds_to_nothing() -> None:
+    text = """
+    <ir_version: 9, opset_import: ["" : 20]>
+    nothing (float[1] x, float[1] z) => (float[2] y, float[1] z) <int64[2] c = {1, 2}> { y = Cast<to = 1>(c) }
+    """
+    assert check_gradients(onnx.parser.parse_model(text), [np.ones(1), np.ones(1)])["x"] == 0.0
+
+
 def test_inputs_of_every_floating_type_are_converted() -> None:
     """The scales of a Resize are float32 in a float64 model too."""
     text = """

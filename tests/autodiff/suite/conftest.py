@@ -20,8 +20,8 @@ _FLOATS = {
     onnx.TensorProto.FLOAT16,
     onnx.TensorProto.BFLOAT16,
 }
-# Operands that are taken as they are, though they have a derivative: regions, as in torchvision.
-_TAKEN_AS_THEY_ARE = {"RoiAlign": ("rois",)}
+# Operands that are taken as they are, whatever their schema says: regions, as in torchvision, and scales.
+_TAKEN_AS_THEY_ARE = {"RoiAlign": ("rois",), "Upsample": ("scales",)}
 _KEPT = onnx.defs.OpSchema.DifferentiationCategory.NonDifferentiable
 
 
