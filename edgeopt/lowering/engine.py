@@ -82,6 +82,7 @@ def lower(target: Tracer | ir.Graph, *, seed: Array | None = None, draws: Array 
     _lower_nodes(tracer, places)
     ask_the_inputs(tracer, places)
     places.restore()
+    graph.sort()  # the bodies too
     spell_alike(graph)
     model = ir.Model(graph, ir_version=IR_VERSION)
     common_passes.CommonSubexpressionEliminationPass()(model)

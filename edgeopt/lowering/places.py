@@ -36,9 +36,8 @@ class Places:
             self._rank.setdefault(new, self._rank[node])
 
     def restore(self) -> None:
-        """Put the nodes into this order, as far as what they need allows."""
+        """Put the nodes into this order; what they need may stand behind them until the whole graph is sorted."""
         graph = self._tracer.graph
         nodes = sorted(graph, key=lambda node: self._rank.get(node, len(self._rank)))
         graph.remove(nodes)
         graph.extend(nodes)
-        graph.sort()

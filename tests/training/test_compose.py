@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 import torch
 from torch import nn
@@ -66,20 +67,21 @@ def test_a_pattern_without_match_names_close_parameters() -> None:
 
 
 def test_operators_without_a_rule_are_listed_all_at_once() -> None:
-    class Odd(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(4, 4)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = self.linear(x)
-            return torch.linalg.det(x.reshape(-1, 2, 2)).unsqueeze(1) * torch.fft.rfft(x).real
-
+    model = onnx.parser.parse_model("""
+    <ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3, "mine" : 1]>
+    odd (float[n, 2] x) => (float[n, 2] y) <float[2, 2] w = {1, 2, 3, 4}> {
+        h = MatMul(x, w)
+        first = ai.onnx.ml.Normalizer<norm = "L2">(h)
+        second = mine.Own(h)
+        y = Add(first, second)
+    }
+    """)
+    model.graph.value_info.append(onnx.helper.make_tensor_value_info("second", onnx.TensorProto.FLOAT, ["n", 2]))
     with pytest.raises(UnsupportedOperatorError) as caught:
-        edgeopt.export(Odd(), torch.randn(4, 4), loss=MSE(), optimizer=SGD(lr=0.1))
+        edgeopt.export(model, loss=MSE(), optimizer=SGD(lr=0.1))
     message = str(caught.value)
-    assert "Det" in message
-    assert "DFT" in message
+    assert "ai.onnx.ml::Normalizer" in message
+    assert "mine::Own" in message
     assert "node" in message
     assert "trainable=" in message
 
