@@ -174,11 +174,11 @@ def test_zeros_of_a_shape_are_float64_too() -> None:
     assert check_gradients(onnx.parser.parse_model(text), [X[0]])["x"] < 1e-8
 
 
-def test_a_nan_is_an_error() -> None:
+def test_a_gradient_of_nan_is_an_error() -> None:
+    """An output of NaN is not."""
     with pytest.raises(GradientCheckError):
         check_gradients(lambda x: op.Sqrt(x), [np.asarray([-1.0, 1.0])])
-    with pytest.raises(GradientCheckError):
-        check_gradients(lambda x: op.Identity(x), [np.asarray([np.nan, 1.0])])
+    check_gradients(lambda x: op.Identity(x), [np.asarray([np.nan, 1.0])])
 
 
 @pytest.mark.parametrize(
