@@ -1,0 +1,42 @@
+"""Architectures of torchvision; those that have no name for a size are small."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torchvision import models
+from torchvision.models.convnext import CNBlockConfig
+
+
+def images(size: int, batch: int = 4) -> tuple[torch.Tensor]:
+    return (torch.randn(batch, 3, size, size),)
+
+
+def convnext() -> Any:
+    return models.ConvNeXt([CNBlockConfig(16, 32, 1), CNBlockConfig(32, None, 1)], num_classes=5)
+
+
+def vgg() -> Any:
+    module = models.VGG(models.vgg.make_layers([8, "M", 16, "M", 16, "M"], batch_norm=True))
+    module.avgpool, module.classifier = torch.nn.AdaptiveAvgPool2d(2), torch.nn.Linear(64, 5)
+    return module
+
+
+ROWS = {
+    "mobilenet_v2": lambda: (models.mobilenet_v2(num_classes=10, width_mult=0.25), images(64, 12)),
+    "mobilenet_v3_small": lambda: (models.mobilenet_v3_small(num_classes=10, width_mult=0.5), images(64)),
+    "efficientnet_b0": lambda: (models.efficientnet_b0(num_classes=10), images(64)),
+    "resnet18": lambda: (models.resnet18(num_classes=10), images(32, 8)),
+    "convnext": lambda: (convnext(), images(32)),
+    "vit": lambda: (models.VisionTransformer(32, 8, 2, 4, 32, 64, num_classes=5), images(32)),
+    "swin": lambda: (models.SwinTransformer([4, 4], 24, [1, 1], [2, 2], [4, 4], num_classes=5), images(32)),
+    "densenet": lambda: (models.DenseNet(8, (2, 2), 16, num_classes=5), images(32, 8)),
+    "shufflenet_v2": lambda: (models.ShuffleNetV2([2, 2, 2], [8, 16, 24, 32, 64], num_classes=5), images(64)),
+    "squeezenet": lambda: (models.squeezenet1_1(num_classes=5), images(40)),
+    "vgg": lambda: (vgg(), images(32)),
+}
+
+
+def test_gradients_and_statistics_are_pytorchs(build, check_architecture):
+    check_architecture(build)
