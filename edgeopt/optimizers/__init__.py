@@ -32,6 +32,7 @@ from edgeopt.optimizers.descent import Descent
 from edgeopt.optimizers.diffgrad import DiffGrad
 from edgeopt.optimizers.dog import DoG
 from edgeopt.optimizers.factored import CAME, Adafactor
+from edgeopt.optimizers.fadam import FAdam
 from edgeopt.optimizers.fromage import Fromage
 from edgeopt.optimizers.grams import Grams
 from edgeopt.optimizers.groups import Group, OptimizerLike, ParameterGroups, as_groups
@@ -69,6 +70,7 @@ from edgeopt.optimizers.schedule_free import ScheduleFree, ScheduleFreeAdamW, Sc
 from edgeopt.optimizers.sgd import SGD, SGDW
 from edgeopt.optimizers.shampoo import Shampoo
 from edgeopt.optimizers.sign import Lion, SignSGD, Tiger
+from edgeopt.optimizers.sm3 import SM3
 from edgeopt.optimizers.soap import SOAP
 from edgeopt.optimizers.sophia import SophiaG, SophiaH
 from edgeopt.optimizers.sparse import LazyAdam, SparseAdam, SparseSGD
@@ -90,6 +92,7 @@ __all__ = [
     "SGD",
     "SGDP",
     "SGDW",
+    "SM3",
     "SOAP",
     "AMSBound",
     "APOLLOMini",
@@ -123,6 +126,7 @@ __all__ = [
     "Descent",
     "DiffGrad",
     "DoG",
+    "FAdam",
     "Fromage",
     "GaLore",
     "GaussNewtonBartlett",

@@ -20,6 +20,7 @@ from edgeopt.optimizers.dadaptation import DAdaptAdam, DAdaptLion, DAdaptSGD
 from edgeopt.optimizers.diffgrad import DiffGrad
 from edgeopt.optimizers.dog import DoG
 from edgeopt.optimizers.factored import CAME, Adafactor
+from edgeopt.optimizers.fadam import FAdam
 from edgeopt.optimizers.fromage import Fromage
 from edgeopt.optimizers.grams import Grams
 from edgeopt.optimizers.hn_adam import HNAdam
@@ -45,6 +46,7 @@ from edgeopt.optimizers.schedule_free import ScheduleFreeAdamW, ScheduleFreeRAda
 from edgeopt.optimizers.sgd import SGD, SGDW
 from edgeopt.optimizers.shampoo import Shampoo
 from edgeopt.optimizers.sign import Lion, SignSGD, Tiger
+from edgeopt.optimizers.sm3 import SM3
 from edgeopt.optimizers.soap import SOAP
 from edgeopt.optimizers.sophia import SophiaG, SophiaH
 from edgeopt.optimizers.sparse import LazyAdam, SparseAdam, SparseSGD
@@ -83,6 +85,7 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "dadapt_sgd": DAdaptSGD,
     "diffgrad": DiffGrad,
     "dog": DoG,
+    "fadam": FAdam,
     "fista": FISTA,
     "fromage": Fromage,
     "galore": GaLore,
@@ -115,6 +118,7 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "shampoo": Shampoo,
     "signsgd": SignSGD,
     "simplified_ademamix": SimplifiedAdEMAMix,
+    "sm3": SM3,
     "soap": SOAP,
     "sophia_g": SophiaG,
     "sophia_h": SophiaH,

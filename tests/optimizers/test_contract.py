@@ -67,6 +67,7 @@ CASES = [
     Case("dadapt_sgd", DECAY, {"lr": 1.0, "momentum": 0.9}),
     Case("diffgrad", DECAY, {"lr": 5e-2}),
     Case("dog", DECAY, {"lr": falling(2.0), "reps_rel": 1e-2}),
+    Case("fadam", {}, {"lr": falling(2e-2), "weight_decay": 0.0}),
     Case("fista", DECAY, {"lr": 1e-3}),
     Case("fromage", {}, {"lr": falling(0.1)}, resting=None),
     Case("galore", {**DECAY, "rank": 2, "every": 2}, {"lr": 2e-2}),
@@ -99,6 +100,7 @@ CASES = [
     Case("shampoo", {**DECAY, "momentum": 0.9, "every": 2}, {"lr": 0.5}, amplifies=1e3),
     Case("signsgd", DECAY, {"lr": falling(5e-3)}),
     Case("simplified_ademamix", {**DECAY, "alpha": 2.0}, {"lr": falling(1e-3)}),
+    Case("sm3", {**DECAY, "momentum": 0.9, "beta": 0.9}, {"lr": 0.3}),
     Case(
         "soap",
         {"every": 2, "precondition_vectors": True},
