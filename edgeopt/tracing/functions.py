@@ -236,7 +236,8 @@ def _reduction(op_type: str, eager: Callable[..., Any], doc: str) -> _Reduction:
     def function(x: Any, /, *, axis: Axis = None, keepdims: Any = False) -> Any:
         if not isinstance(x, Array):
             return eager(x, axis=axis, keepdims=keepdims)
-        if x.ndim == 0:
+        # An empty list of axes means all of them to ONNX.
+        if x.ndim == 0 or axis == ():
             return x
         return x.tracer.emit(op_type, x, _axes(axis), keepdims=int(keepdims))
 
@@ -258,6 +259,8 @@ min = _reduction("ReduceMin", np.min, "Smallest element over the axes (all of th
 
 def logsumexp(x: Any, /, *, axis: Axis = None, keepdims: Any = False) -> Any:
     """log of the sum of exponentials over the axes, without overflow."""
+    if axis == ():
+        return x
     if isinstance(x, Array):
         return x.tracer.emit("ReduceLogSumExp", x, _axes(axis), keepdims=int(keepdims))
     top = np.max(x, axis=axis, keepdims=True)

@@ -66,7 +66,7 @@ ROWS: list[Row] = [
     *(
         same(name, X, axis=axis, keepdims=keepdims)
         for name in ("sum", "mean", "max", "min")
-        for axis, keepdims in ((None, False), (0, False), (-1, True), ((0, 1), False), (None, True))
+        for axis, keepdims in ((None, False), (0, False), (-1, True), ((0, 1), False), (None, True), ((), False))
     ),
     *(same(name, np.float32(3)) for name in ("sum", "mean", "max", "min")),
     same("sum", INTEGERS, axis=1),

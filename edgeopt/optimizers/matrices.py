@@ -1,0 +1,121 @@
+"""Linear algebra from matrix products, for there are no factorisations in ONNX.
+
+All of it computes in float64: what is squared here has twice the exponents, and small eigenvalues matter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgeopt.array_types import Array, Namespace
+from edgeopt.optimizers.control import loop, repeat
+
+__all__ = ["along_axis", "bounded", "gram", "identity", "inverse_root", "orthonormal", "transposed"]
+
+# Eigenvalues below machine epsilon cannot be told from zero; from there each iteration more than doubles what is left.
+_NEWTON_ITERATIONS = 60
+
+
+def transposed(xp: Namespace, matrix: Array) -> Array:
+    """The matrix with rows and columns exchanged."""
+    return xp.permute_dims(matrix, (1, 0))
+
+
+def identity(xp: Namespace, size: int) -> Array:
+    """The identity matrix, float64."""
+    return xp.asarray(np.eye(size))
+
+
+def _front(ndim: int, axis: int) -> tuple[int, ...]:
+    return (axis, *(other for other in range(ndim) if other != axis))
+
+
+def _unfolded(xp: Namespace, tensor: Array, axis: int) -> Array:
+    """A matrix whose rows are the slices of the tensor along the axis."""
+    shape = tuple(int(size) for size in tensor.shape)
+    return xp.reshape(xp.permute_dims(tensor, _front(len(shape), axis)), (shape[axis], math.prod(shape) // shape[axis]))
+
+
+def gram(xp: Namespace, tensor: Array, axis: int) -> Array:
+    """The inner products of the tensor's slices along the axis with each other."""
+    rows = _unfolded(xp, tensor, axis)
+    return xp.matmul(rows, transposed(xp, rows))
+
+
+def along_axis(xp: Namespace, matrix: Array, tensor: Array, axis: int) -> Array:
+    """The matrix applied to each fibre of the tensor along the axis."""
+    shape = tuple(int(size) for size in tensor.shape)
+    order = _front(len(shape), axis)
+    product = xp.matmul(matrix, _unfolded(xp, tensor, axis))
+    back = tuple(order.index(place) for place in range(len(shape)))
+    return xp.permute_dims(xp.reshape(product, tuple(shape[place] for place in order)), back)
+
+
+def bounded(xp: Namespace, x: Array) -> Array:
+    """x, at most 2⁻²⁰ of the square root of the largest finite number, so that sums of products stay finite."""
+    most = xp.asarray(math.sqrt(float(xp.finfo(x.dtype).max)) * 2.0**-20, dtype=x.dtype)
+    return xp.maximum(xp.minimum(x, most), -most)
+
+
+def _power(xp: Namespace, matrix: Array, exponent: int) -> Array:
+    """A positive power, by squaring."""
+    if exponent == 1:
+        return matrix
+    half = _power(xp, matrix, exponent // 2)
+    square = xp.matmul(half, half)
+    return xp.matmul(square, matrix) if exponent % 2 else square
+
+
+def inverse_root(xp: Namespace, matrix: Array, root: int) -> Array:
+    """A^(-1/root) of a symmetric matrix without negative eigenvalues.
+
+    By the coupled Newton iteration of Guo and Higham (SIAM J. Matrix Anal. Appl. 28, 2006): with X = z^(1/root)·1 and
+    M = z·A, the steps ::
+
+        T = ((root + 1)·1 - M)/root
+        X ← X·T
+        M ← T^root·M
+
+    takes M to the identity and X to the root. z is one over the largest sum of a row, so that all eigenvalues of M
+    begin in (0, 1]. Before, rounding of the largest eigenvalue is added to the diagonal, since it may have made the
+    smallest ones negative. Computed in float64, and given in the dtype of the matrix.
+    """
+    size, dtype = int(matrix.shape[0]), matrix.dtype
+    one = identity(xp, size)
+    exact = xp.astype(matrix, xp.float64)
+    largest = xp.max(xp.sum(xp.abs(exact), axis=1))
+    exact = exact + 2.0 * float(xp.finfo(dtype).eps) * largest * one
+
+    def newton(state: Sequence[Array]) -> list[Array]:
+        x, m = state
+        t = ((root + 1.0) * one - m) / root
+        product = xp.matmul(_power(xp, t, root), m)
+        return [xp.matmul(x, t), 0.5 * (product + transposed(xp, product))]
+
+    z = 1.0 / largest
+    start = [z ** (1.0 / root) * one, z * exact]
+    return xp.astype(repeat(xp, _NEWTON_ITERATIONS, newton, start)[0], dtype)
+
+
+def orthonormal(xp: Namespace, matrix: Array) -> Array:
+    """The columns made orthonormal one after the other, as the Q of a QR factorisation has them, up to signs.
+
+    By Gram-Schmidt, twice for each column (Giraud et al., Numer. Math. 101, 2005). The columns have to be linearly
+    independent. float64.
+    """
+    rows, columns = (int(size) for size in matrix.shape)
+    scaled = matrix / xp.max(xp.abs(matrix))
+
+    def next_column(state: Sequence[Array], slices: Sequence[Array]) -> list[Array]:
+        (basis,), (column, place) = state, slices
+        vector = xp.reshape(column, (rows, 1))
+        for _ in range(2):
+            vector = vector - xp.matmul(basis, xp.matmul(transposed(xp, basis), vector))
+            vector = vector / xp.sqrt(xp.sum(vector * vector))
+        return [basis + xp.matmul(vector, xp.reshape(place, (1, columns)))]
+
+    # The place of each column as a row of the identity.
+    return loop(xp, next_column, [xp.zeros_like(scaled)], [transposed(xp, scaled), identity(xp, columns)])[0]
