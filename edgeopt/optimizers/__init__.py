@@ -25,6 +25,7 @@ from edgeopt.optimizers.base import (
     static,
     zeros,
 )
+from edgeopt.optimizers.bge_adam import BGEAdam
 from edgeopt.optimizers.bounds import AdaBound, AdaMod, AMSBound
 from edgeopt.optimizers.config import from_config
 from edgeopt.optimizers.dadaptation import DAdaptAdam, DAdaptation, DAdaptLion, DAdaptSGD
@@ -34,6 +35,7 @@ from edgeopt.optimizers.dog import DoG
 from edgeopt.optimizers.factored import CAME, Adafactor
 from edgeopt.optimizers.fadam import FAdam
 from edgeopt.optimizers.fromage import Fromage
+from edgeopt.optimizers.genie import GENIE
 from edgeopt.optimizers.grams import Grams
 from edgeopt.optimizers.groups import Group, OptimizerLike, ParameterGroups, as_groups
 from edgeopt.optimizers.hn_adam import HNAdam
@@ -83,6 +85,7 @@ __all__ = [
     "ASGD",
     "CAME",
     "FISTA",
+    "GENIE",
     "LAMB",
     "LARS",
     "MADGRAD",
@@ -117,6 +120,7 @@ __all__ = [
     "Averaged",
     "AveragedAdam",
     "Averaging",
+    "BGEAdam",
     "Collective",
     "Curvature",
     "DAdaptAdam",

@@ -15,6 +15,7 @@ from edgeopt.optimizers.adopt import ADOPT
 from edgeopt.optimizers.asgd import ASGD
 from edgeopt.optimizers.averaging import AveragedAdam
 from edgeopt.optimizers.base import Rule
+from edgeopt.optimizers.bge_adam import BGEAdam
 from edgeopt.optimizers.bounds import AdaBound, AdaMod, AMSBound
 from edgeopt.optimizers.dadaptation import DAdaptAdam, DAdaptLion, DAdaptSGD
 from edgeopt.optimizers.diffgrad import DiffGrad
@@ -22,6 +23,7 @@ from edgeopt.optimizers.dog import DoG
 from edgeopt.optimizers.factored import CAME, Adafactor
 from edgeopt.optimizers.fadam import FAdam
 from edgeopt.optimizers.fromage import Fromage
+from edgeopt.optimizers.genie import GENIE
 from edgeopt.optimizers.grams import Grams
 from edgeopt.optimizers.hn_adam import HNAdam
 from edgeopt.optimizers.lamb import LAMB
@@ -79,6 +81,7 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "apollo_mini": APOLLOMini,
     "asgd": ASGD,
     "averaged_adam": AveragedAdam,
+    "bge_adam": BGEAdam,
     "came": CAME,
     "dadapt_adam": DAdaptAdam,
     "dadapt_lion": DAdaptLion,
@@ -89,6 +92,7 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "fista": FISTA,
     "fromage": Fromage,
     "galore": GaLore,
+    "genie": GENIE,
     "grams": Grams,
     "hn_adam": HNAdam,
     "lamb": LAMB,
