@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from edgeopt_runtime.fit import FitInfo, History, StopTraining
     from edgeopt_runtime.manifest import Manifest
     from edgeopt_runtime.minimize import MinimizeResult
+    from edgeopt_runtime.rates import GreedyLR, ReduceLROnPlateau
     from edgeopt_runtime.session import TrainingSession
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "FitInfo",
     "ForeignBundleError",
     "GraphError",
+    "GreedyLR",
     "History",
     "HyperparameterError",
     "Manifest",
@@ -54,6 +56,7 @@ __all__ = [
     "MissingGraphError",
     "NonFiniteLossError",
     "ProviderError",
+    "ReduceLROnPlateau",
     "StateError",
     "StopTraining",
     "StorageError",
@@ -73,9 +76,11 @@ __version__ = "0.1.0"
 _HOMES = {
     "BundleContents": "archive",
     "FitInfo": "fit",
+    "GreedyLR": "rates",
     "History": "fit",
     "Manifest": "manifest",
     "MinimizeResult": "minimize",
+    "ReduceLROnPlateau": "rates",
     "StopTraining": "fit",
     "TrainingSession": "session",
     "pack_bundle": "archive",
