@@ -216,7 +216,7 @@ def check_architecture(tmp_path: Path, request: pytest.FixtureRequest) -> Callab
         assert found.gradients.keys() == expected.gradients.keys()
         compared = errors(found.gradients, expected.gradients, place.zero)
         worst = max(compared, key=lambda name: compared[name])
-        nodes = len(onnx.load_from_string(bytes(bundle.graphs["accumulate.onnx"])).graph.node)
+        nodes = len(onnx.load_from_string(bundle.contents().graphs["accumulate.onnx"]).graph.node)
         request.config.stash.setdefault(REPORT, []).append(
             f"{request.node.callspec.id:28} {str(place.target.dtype)[6:]}: {compared[worst]:.0e} (doubt "
             f"{place.doubt:.0e}), {len(compared)} parameters, {len(place.zero)} zero; {nodes} nodes; "

@@ -106,6 +106,27 @@ def test_frequency_scaled_gradients_are_refused() -> None:
         )
 
 
+class Reversed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return -gradient
+
+
+class Adversarial(Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return Reversed.apply(self.linear(x))
+
+
+def test_a_backward_of_its_own_is_refused() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"Reversed is a torch.autograd.Function[^;]*; detach"):
+        edgeopt.export(Adversarial(), torch.randn(2, 3), loss=MSE(), optimizer=SGD(lr=1.0))
+    assert torch.equal(Reversed.apply(torch.ones(2)), torch.ones(2)), "left as it was"
+
+
 class MaskedAttention(nn.Module):
     """With a mask, torch takes another kernel, whose result has other strides than in the first capture."""
 
@@ -137,7 +158,7 @@ def test_convolutions_with_and_without_bias(kind: type[nn.Module], axes: int, bi
     torch.manual_seed(0)
     module = kind(2, 4, 3, stride=2, padding=1, dilation=1, groups=2, bias=bias)
     bundle = edgeopt.export(module, torch.randn(2, 2, *[5] * axes), loss=MSE(), optimizer=SGD(lr=1.0))
-    nodes = onnx.load_from_string(bytes(bundle.graphs["predict.onnx"])).graph.node
+    nodes = onnx.load_from_string(bundle.contents().graphs["predict.onnx"]).graph.node
     assert [node.op_type for node in nodes] == ["Conv"]
     assert len(nodes[0].input) == 2 + bias
     assert_trains_as_in_torch(module, torch.randn(2, 2, *[5] * axes))

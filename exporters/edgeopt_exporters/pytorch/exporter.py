@@ -73,7 +73,7 @@ def _export(module: Exported, examples: Examples) -> ir.Model:
     try:
         with _quiet():
             # Captured here, since torch.onnx would try several ways, one of which bakes in branches on values.
-            with recurrent.WholeRecurrences():
+            with recurrent.WholeRecurrences(), stopped.own_backwards_refused():
                 captured = torch.export.export(module, examples.tensors, dynamic_shapes=(dynamic,), strict=False)
             tidy(captured)
             program = torch.onnx.export(

@@ -1,13 +1,14 @@
-"""Where PyTorch takes no gradient although a value depends on parameters: detach, no_grad, rows of padding.
+"""Where PyTorch's gradient is not that of the values: detach, no_grad, rows of padding, functions with own backwards.
 
-A graph of values says nothing of it, so it would be differentiated like the rest. Such values therefore pass through
-an operator of our own, on which torch's passes have no opinion; the finished forward graph has a marked Identity in its
-place.
+A graph of values says nothing of it, so it would be differentiated like the rest. What has no gradient therefore passes
+through an operator of our own, on which torch's passes have no opinion; the finished forward graph has a marked
+Identity in its place. A function that brings its own backward is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import onnx
@@ -18,8 +19,9 @@ from onnxscript.values import Op, Opset
 
 from edgeopt.tracing import Tracer
 from edgeopt.tracing.rewriting import replace_node
+from edgeopt.tracing.site import Site
 
-__all__ = ["TRANSLATIONS", "mark_stopped", "stop_outputs"]
+__all__ = ["TRANSLATIONS", "mark_stopped", "own_backwards_refused", "stop_outputs"]
 
 # Its type variables demand a type for each traced value, which translations do not have.
 op: Any = opset18
@@ -55,6 +57,26 @@ def stop_outputs(graph: torch.fx.Graph) -> None:
                 result.replace_all_uses_with(stopped, delete_user_cb=lambda user, new=stopped: user is not new)
 
 
+@contextmanager
+def own_backwards_refused() -> Iterator[None]:
+    """Within it, functions that bring their own backward raise: a captured program holds their forward only."""
+    original = torch.autograd.Function.__dict__["apply"]
+
+    def apply(function: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
+        if function.__module__.split(".")[0] != "torch":
+            raise NotImplementedError(
+                f"{function.__qualname__} is a torch.autograd.Function, whose backward is not part of a captured "
+                "program. Write it with operations that PyTorch differentiates; detach() stops gradients."
+            )
+        return original.__get__(None, function)(*args, **kwargs)
+
+    torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment]  # the same signature
+    try:
+        yield
+    finally:
+        torch.autograd.Function.apply = original
+
+
 def _stop_gradient(array: Any) -> Any:
     result = _marker(array)
     result.type, result.shape = array.type, array.shape
@@ -81,7 +103,7 @@ def mark_stopped(graph: ir.Graph) -> None:
     tracer = Tracer(graph)
     for node in list(graph):
         if node.domain == _DOMAIN and node.op_type == "StopGradient":
-            replace_node(tracer, node, tracer.stop_gradient(tracer.wrap(node.inputs[0])))
+            replace_node(tracer, node, tracer.stop_gradient(Site(tracer, node).x))
     graph.sort()
 
 
