@@ -28,6 +28,7 @@ RUN := $(BIN)/python
 UV := $(BIN)/uv --quiet
 BUNDLES := build/bundles
 TORCH := $(shell sed -n 's/.*"\(torch>=[0-9.]*\)".*/\1/p' pyproject.toml)
+TORCHVISION := $(shell sed -n 's/.*"\(torchvision>=[0-9.]*\)".*/\1/p' pyproject.toml)
 # Directories too, so that a removed file counts as a change.
 SOURCES := pyproject.toml README.md $(shell find edgeopt exporters runtime/python -name __pycache__ -prune -o -print)
 
@@ -101,7 +102,7 @@ torch = $(if $(EDGEOPT_TORCH_INDEX),$(UV) pip install --python $(1) $(2) --index
 wheel = $(UV) pip install --python $(1) --reinstall-package edgeopt "$$(echo dist/*.whl)$(2)"
 
 .venv/quickstart.stamp .venv/benchmark.stamp .venv/dev.stamp: .venv/%.stamp: dist/stamp
-	$(call torch,.venv)
+	$(call torch,.venv,$(if $(filter dev,$*),'$(TORCHVISION)'))
 	$(call wheel,.venv,[$*])
 	@touch $@
 
