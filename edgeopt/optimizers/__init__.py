@@ -56,11 +56,13 @@ from edgeopt.optimizers.lookahead import Lookahead, Ranger
 from edgeopt.optimizers.low_rank import APOLLO, APOLLOMini, GaLore
 from edgeopt.optimizers.madgrad import MADGRAD
 from edgeopt.optimizers.mars import MARS
+from edgeopt.optimizers.micro_adam import MicroAdam
 from edgeopt.optimizers.momentum import FISTA, AccSGD, AggMo
 from edgeopt.optimizers.muon import Muon
 from edgeopt.optimizers.nadam import NAdam
 from edgeopt.optimizers.novograd import NovoGrad
 from edgeopt.optimizers.padam import PAdam
+from edgeopt.optimizers.pid import PID
 from edgeopt.optimizers.prodigy import Prodigy
 from edgeopt.optimizers.projection import SGDP, AdamP
 from edgeopt.optimizers.quasi_hyperbolic import QHM, QHAdam
@@ -77,6 +79,7 @@ from edgeopt.optimizers.soap import SOAP
 from edgeopt.optimizers.sophia import SophiaG, SophiaH
 from edgeopt.optimizers.sparse import LazyAdam, SparseAdam, SparseSGD
 from edgeopt.optimizers.stable_adamw import StableAdamW
+from edgeopt.optimizers.unpublished import EVA, AdaMaxPlus, AMacP
 from edgeopt.optimizers.yogi import Yogi
 
 __all__ = [
@@ -84,6 +87,7 @@ __all__ = [
     "APOLLO",
     "ASGD",
     "CAME",
+    "EVA",
     "FISTA",
     "GENIE",
     "LAMB",
@@ -91,6 +95,7 @@ __all__ = [
     "MADGRAD",
     "MARS",
     "OPTIMIZERS",
+    "PID",
     "QHM",
     "SGD",
     "SGDP",
@@ -98,12 +103,14 @@ __all__ = [
     "SM3",
     "SOAP",
     "AMSBound",
+    "AMacP",
     "APOLLOMini",
     "AccSGD",
     "AdEMAMix",
     "AdaBelief",
     "AdaBound",
     "AdaHessian",
+    "AdaMaxPlus",
     "AdaMod",
     "AdaNorm",
     "Adadelta",
@@ -143,6 +150,7 @@ __all__ = [
     "LazyAdam",
     "Lion",
     "Lookahead",
+    "MicroAdam",
     "Muon",
     "NAdam",
     "Noise",

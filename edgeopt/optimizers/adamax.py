@@ -44,6 +44,10 @@ class Adamax(Descent):
         """Return the step; see the class for the equations."""
         exp_avg = ema(xp, hyper["beta1"], state["exp_avg"], grad)
         decayed = cast_like(xp, hyper["beta2"], param) * state["exp_inf"]
-        norm = xp.maximum(decayed, xp.abs(grad) + cast_like(xp, hyper["eps"], param))
+        norm = xp.maximum(decayed, self._size(xp, grad, hyper) + cast_like(xp, hyper["eps"], param))
         rate = hyper["lr"] / bias_correction(xp, hyper["beta1"], step)
         return cast_like(xp, rate, param) * exp_avg / norm, {"exp_avg": exp_avg, "exp_inf": norm}
+
+    def _size(self, xp: Namespace, grad: Array, hyper: Arrays) -> Array:
+        """What the norm is the largest of."""
+        return xp.abs(grad)

@@ -33,11 +33,13 @@ from edgeopt.optimizers.lookahead import Ranger
 from edgeopt.optimizers.low_rank import APOLLO, APOLLOMini, GaLore
 from edgeopt.optimizers.madgrad import MADGRAD
 from edgeopt.optimizers.mars import MARS
+from edgeopt.optimizers.micro_adam import MicroAdam
 from edgeopt.optimizers.momentum import FISTA, AccSGD, AggMo
 from edgeopt.optimizers.muon import Muon
 from edgeopt.optimizers.nadam import NAdam
 from edgeopt.optimizers.novograd import NovoGrad
 from edgeopt.optimizers.padam import PAdam
+from edgeopt.optimizers.pid import PID
 from edgeopt.optimizers.prodigy import Prodigy
 from edgeopt.optimizers.projection import SGDP, AdamP
 from edgeopt.optimizers.quasi_hyperbolic import QHM, QHAdam
@@ -53,6 +55,7 @@ from edgeopt.optimizers.soap import SOAP
 from edgeopt.optimizers.sophia import SophiaG, SophiaH
 from edgeopt.optimizers.sparse import LazyAdam, SparseAdam, SparseSGD
 from edgeopt.optimizers.stable_adamw import StableAdamW
+from edgeopt.optimizers.unpublished import EVA, AdaMaxPlus, AMacP
 from edgeopt.optimizers.yogi import Yogi
 
 __all__ = ["OPTIMIZERS"]
@@ -68,6 +71,7 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "adam": Adam,
     "adam_mini": AdamMini,
     "adamax": Adamax,
+    "adamax_plus": AdaMaxPlus,
     "adamod": AdaMod,
     "adamp": AdamP,
     "adamw": AdamW,
@@ -76,6 +80,7 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "ademamix": AdEMAMix,
     "adopt": ADOPT,
     "aggmo": AggMo,
+    "amacp": AMacP,
     "amsbound": AMSBound,
     "apollo": APOLLO,
     "apollo_mini": APOLLOMini,
@@ -88,6 +93,7 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "dadapt_sgd": DAdaptSGD,
     "diffgrad": DiffGrad,
     "dog": DoG,
+    "eva": EVA,
     "fadam": FAdam,
     "fista": FISTA,
     "fromage": Fromage,
@@ -102,10 +108,12 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "lion": Lion,
     "madgrad": MADGRAD,
     "mars": MARS,
+    "micro_adam": MicroAdam,
     "muon": Muon,
     "nadam": NAdam,
     "novograd": NovoGrad,
     "padam": PAdam,
+    "pid": PID,
     "prodigy": Prodigy,
     "qhadam": QHAdam,
     "qhm": QHM,

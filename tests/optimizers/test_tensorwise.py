@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgeopt.errors import ConfigurationError
-from edgeopt.optimizers import SM3, FAdam
+from edgeopt.optimizers import EVA, PID, SM3, AdaMaxPlus, AMacP, FAdam
 
 
 def sm3(theta, grads, *, lr, momentum=0.0, beta=0.0, eps=1e-30, decay=0.0):
@@ -44,7 +44,74 @@ def fadam(theta, grads, *, lr=1e-3, b1=0.9, b2=0.999, decay=0.1, clip=1.0, p=0.5
     return theta
 
 
+def pid(theta, grads, *, lr=1e-3, momentum=0.0, damp=0.0, integral=5.0, derivative=10.0, decay=0.0):
+    i, d, last = 0.0, 0.0, None
+    for g in grads:
+        g = g + decay * theta
+        i, d = momentum * i + (1 - damp) * g, momentum * d
+        if last is not None:
+            d = d + (1 - momentum) * (g - last)
+        theta, last = theta - lr * (g + integral * i + derivative * d), g
+    return theta
+
+
+def adamax_plus(theta, grads, *, lr=2e-3, b1=0.9, b2=0.999, eps=1e-8, bound=10.0, scalar=False, decay=0.0):
+    m, u = np.zeros_like(theta), 0.0
+    for t, g in enumerate(grads, 1):
+        g = g + decay * theta
+        m, size = b1 * m + (1 - b1) * g, np.abs(g).max() if scalar else np.abs(g)
+        u = np.maximum(b2 * u, np.minimum(size, bound) + eps)
+        theta = theta - lr * m / (1 - b1**t) / u
+    return theta
+
+
+def adam_steps(grads, b1, b2, eps):
+    m = v = np.zeros_like(grads[0])
+    for t, g in enumerate(grads, 1):
+        m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
+        yield m / (1 - b1**t) / (np.sqrt(v / (1 - b2**t)) + eps)
+
+
+def eva(theta, grads, *, lr=1e-3, b1=0.9, b2=0.999, eps=1e-8, sensitivity=1.0, least=0.1, most=2.0):
+    for g, step in zip(grads, adam_steps(grads, b1, b2, eps), strict=True):
+        factor = np.clip(1 / (1 + sensitivity * np.sqrt(g.var() + eps)), least, most)
+        theta = theta - lr * factor * step
+    return theta
+
+
+def amacp(theta, grads, *, lr=1e-3, b1=0.9, b2=0.999, b3=0.9, eps=1e-8, low=0.01, high=0.1):
+    factor, last = 1.0, None
+    for step in adam_steps(grads, b1, b2, eps):
+        choice = 1.0
+        if last is not None:
+            ratio = np.linalg.norm(theta - last) / np.linalg.norm(theta)
+            choice = 0.5 if ratio > high else 1.5 if ratio < low else 1.0
+        factor = b3 * factor + (1 - b3) * choice
+        theta, last = theta - lr * factor * step, theta
+    return theta
+
+
 CASES = {
+    "adamax_plus": (AdaMaxPlus(), adamax_plus),
+    "adamax_plus, other": (
+        AdaMaxPlus(0.01, 0.6, 0.9, 1e-4, clip_inf=0.5, scalar_norm=True, weight_decay=0.1),
+        partial(adamax_plus, lr=0.01, b1=0.6, b2=0.9, eps=1e-4, bound=0.5, scalar=True, decay=0.1),
+    ),
+    "eva": (EVA(), eva),
+    "eva, other": (
+        EVA(0.01, 0.6, 0.9, 1e-4, sensitivity=3.0, least=0.01, most=0.5),
+        partial(eva, lr=0.01, b1=0.6, b2=0.9, eps=1e-4, sensitivity=3.0, least=0.01, most=0.5),
+    ),
+    "amacp": (AMacP(), amacp),
+    "amacp, other": (
+        AMacP(0.02, 0.6, 0.9, 1e-4, beta3=0.5, low=0.008, high=0.012),
+        partial(amacp, lr=0.02, b1=0.6, b2=0.9, b3=0.5, eps=1e-4, low=0.008, high=0.012),
+    ),
+    "pid": (PID(), pid),
+    "pid, other": (
+        PID(1e-3, momentum=0.6, dampening=0.3, integral=2.0, derivative=4.0, weight_decay=0.1),
+        partial(pid, momentum=0.6, damp=0.3, integral=2.0, derivative=4.0, decay=0.1),
+    ),
     "sm3": (SM3(), partial(sm3, lr=0.1)),
     "sm3, other": (
         SM3(0.01, 0.9, 0.8, 1e-6, weight_decay=0.1),
@@ -66,6 +133,10 @@ def test_follows_the_equations(rule, reference, assert_follows):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda: EVA(least=3.0), "least"),
+        (lambda: AMacP(low=0.2), "low"),
+        (lambda: PID(momentum=1.0), "momentum"),
+        (lambda: PID(dampening=1.5), "dampening"),
         (lambda: SM3(momentum=1.0), "momentum"),
         (lambda: SM3(beta=1.0), "beta"),
         (lambda: FAdam(clip=0.0), "clip"),
@@ -76,3 +147,11 @@ def test_follows_the_equations(rule, reference, assert_follows):
 def test_impossible_settings_are_refused(make, message):
     with pytest.raises(ConfigurationError, match=message):
         make()
+
+
+def test_amacp_views_the_mean_of_the_last_two(xp, train, draws):
+    start, grads = draws(5)
+    rule = AMacP(0.01)
+    before, after = (train(rule, xp, start, lambda _, i: grads[i], steps) for steps in (4, 5))
+    view = rule.view(xp, xp.asarray(after[0]), {k: xp.asarray(v) for k, v in after[1].items()}, {}, None)
+    np.testing.assert_allclose(np.asarray(view), (before[0] + after[0]) / 2, rtol=1e-14)
