@@ -32,7 +32,9 @@ def adam(how: Settings, rate: float, done: int) -> tuple[Optimizer, int]:
     beta1, beta2 = how["alpha"], how["beta"]
     lr = rate if done else rate * (1 - beta1) / np.sqrt(1 - beta2)
     decay = how.get("norm_coefficient", 0.0)
-    return Adam(lr, beta1=beta1, beta2=beta2, eps=how["epsilon"], eps_hat=True, weight_decay=decay), max(done, 1)
+    # Older releases of onnx forget to give one node the number that its values were made with.
+    eps = how.get("epsilon", 1e-2)
+    return Adam(lr, beta1=beta1, beta2=beta2, eps=eps, eps_hat=True, weight_decay=decay), max(done, 1)
 
 
 def adagrad(how: Settings, rate: float, done: int) -> tuple[Optimizer, int]:
