@@ -12,17 +12,18 @@ from edgeopt.errors import ConfigurationError
 from edgeopt.optimizers import SGD, Adam, Averaged, AveragedAdam
 
 
-def torch_average(start, grads, average, first, every, **settings):
+def torch_average(start, grads, mix, first, every, **settings):
     """Train with SGD, and update torch's averaged model after some of the steps."""
-    model = torch.nn.Module()
-    model.weight = torch.nn.Parameter(torch.tensor(start))
-    averaged, rule = AveragedModel(model, avg_fn=average), torch.optim.SGD(model.parameters(), **settings)
+    weight = torch.nn.Parameter(torch.tensor(start))
+    model = torch.nn.ParameterList([weight])
+    averaged, rule = AveragedModel(model, avg_fn=mix), torch.optim.SGD(model.parameters(), **settings)
     for t, grad in enumerate(grads, 1):
-        model.weight.grad = torch.tensor(grad)
+        weight.grad = torch.tensor(grad)
         rule.step()
         if t > first and (t - first) % every == 0:
             averaged.update_parameters(model)
-    return model.weight.detach().numpy(), averaged.module.weight.detach().numpy()
+    (average,) = averaged.parameters()
+    return weight.detach().numpy(), average.detach().numpy()
 
 
 @pytest.mark.parametrize(("first", "every"), [(0, 1), (4, 3)])

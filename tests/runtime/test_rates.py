@@ -85,9 +85,9 @@ def test_what_does_not_exist_is_refused(session):
     [
         (lambda: ReduceLROnPlateau(factor=1.0), "factor"),
         (lambda: ReduceLROnPlateau(patience=-1), "patience"),
-        (lambda: ReduceLROnPlateau(mode="up"), "mode"),
-        (lambda: ReduceLROnPlateau(threshold_mode="both"), "threshold_mode"),
-        (lambda: ReduceLROnPlateau(every="day"), "every"),
+        (lambda: ReduceLROnPlateau(mode="up"), "mode"),  # type: ignore[arg-type] # wrong on purpose
+        (lambda: ReduceLROnPlateau(threshold_mode="both"), "threshold_mode"),  # type: ignore[arg-type] # wrong on purpose
+        (lambda: ReduceLROnPlateau(every="day"), "every"),  # type: ignore[arg-type] # wrong on purpose
         (lambda: GreedyLR(warmup=-1), "warmup"),
         (lambda: GreedyLR(max_lr=1e-4), "max_lr"),
         (lambda: GreedyLR(window=0), "window"),

@@ -203,9 +203,10 @@ class GreedyLR(_LossFed):
         _require(max_lr >= min_lr, f"max_lr must be at least min_lr, got {max_lr!r}")
         _require(window >= 1, f"window must be at least 1, got {window!r}")
         self.warmup, self.max_lr, self.reset_start = warmup, max_lr, reset_start
+        self._good = self._bad = self._resting = 0
+        self._left = reset_start
         self._first: float | None = None
         self._values: deque[float] = deque(maxlen=window)
-        self._start_anew()
 
     def next_rate(self, value: float, rate: float) -> float:
         """Take in one value of the metric, and return the rate to go on with."""
