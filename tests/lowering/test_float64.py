@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from scipy import special  # type: ignore[import-untyped] # it ships no type hints
+from scipy import special
 from torch.nn import functional
 
 from edgeopt.lowering import float64, windows
