@@ -53,6 +53,7 @@ from edgeopt.optimizers.lamb import LAMB
 from edgeopt.optimizers.laprop import LaProp
 from edgeopt.optimizers.lars import LARS
 from edgeopt.optimizers.lookahead import Lookahead, Ranger
+from edgeopt.optimizers.lora_rite import LoRARITE
 from edgeopt.optimizers.low_rank import APOLLO, APOLLOMini, GaLore
 from edgeopt.optimizers.madgrad import MADGRAD
 from edgeopt.optimizers.mars import MARS
@@ -79,6 +80,7 @@ from edgeopt.optimizers.soap import SOAP
 from edgeopt.optimizers.sophia import SophiaG, SophiaH
 from edgeopt.optimizers.sparse import LazyAdam, SparseAdam, SparseSGD
 from edgeopt.optimizers.stable_adamw import StableAdamW
+from edgeopt.optimizers.swats import SWATS
 from edgeopt.optimizers.unpublished import EVA, AdaMaxPlus, AMacP
 from edgeopt.optimizers.yogi import Yogi
 
@@ -102,6 +104,7 @@ __all__ = [
     "SGDW",
     "SM3",
     "SOAP",
+    "SWATS",
     "AMSBound",
     "AMacP",
     "APOLLOMini",
@@ -149,6 +152,7 @@ __all__ = [
     "LaProp",
     "LazyAdam",
     "Lion",
+    "LoRARITE",
     "Lookahead",
     "MicroAdam",
     "Muon",

@@ -30,6 +30,7 @@ from edgeopt.optimizers.lamb import LAMB
 from edgeopt.optimizers.laprop import LaProp
 from edgeopt.optimizers.lars import LARS
 from edgeopt.optimizers.lookahead import Ranger
+from edgeopt.optimizers.lora_rite import LoRARITE
 from edgeopt.optimizers.low_rank import APOLLO, APOLLOMini, GaLore
 from edgeopt.optimizers.madgrad import MADGRAD
 from edgeopt.optimizers.mars import MARS
@@ -55,6 +56,7 @@ from edgeopt.optimizers.soap import SOAP
 from edgeopt.optimizers.sophia import SophiaG, SophiaH
 from edgeopt.optimizers.sparse import LazyAdam, SparseAdam, SparseSGD
 from edgeopt.optimizers.stable_adamw import StableAdamW
+from edgeopt.optimizers.swats import SWATS
 from edgeopt.optimizers.unpublished import EVA, AdaMaxPlus, AMacP
 from edgeopt.optimizers.yogi import Yogi
 
@@ -106,6 +108,7 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "lars": LARS,
     "lazy_adam": LazyAdam,
     "lion": Lion,
+    "lora_rite": LoRARITE,
     "madgrad": MADGRAD,
     "mars": MARS,
     "micro_adam": MicroAdam,
@@ -137,6 +140,7 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "sparse_adam": SparseAdam,
     "sparse_sgd": SparseSGD,
     "stable_adamw": StableAdamW,
+    "swats": SWATS,
     "tiger": Tiger,
     "yogi": Yogi,
 }

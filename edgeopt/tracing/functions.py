@@ -1,8 +1,8 @@
 """The subset of the Python Array API that update rules, losses, schedules and transforms are written in.
 
 Source: the Array API standard, 2023.12. Names, argument order and results follow it. Beyond it there are `logsumexp`
-(one stable ONNX operator) and `stop_gradient`. Operands may be traced arrays, numpy arrays and Python scalars; where no
-operand is traced, numpy computes the result at once, so constants fold by themselves.
+(one stable ONNX operator), `top_k`, `scatter` and `stop_gradient`. Operands may be traced arrays, numpy arrays and
+Python scalars; where no operand is traced, numpy computes the result at once, so constants fold by themselves.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ __all__ = [
     "pi",
     "pow",
     "reshape",
+    "scatter",
     "sign",
     "sin",
     "sqrt",
@@ -78,6 +79,7 @@ __all__ = [
     "take",
     "take_along_axis",
     "tanh",
+    "top_k",
     "where",
     "zeros_like",
 ]
@@ -389,6 +391,23 @@ def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Any:
     if traced is None:
         return np.take_along_axis(x, indices, axis=axis)
     return traced.tracer.emit("GatherElements", x, indices, axis=axis)
+
+
+def top_k(x: Any, /, count: int) -> Any:
+    """Indices of the largest elements of each row, the largest first, and the earlier one of two equal ones; int64."""
+    if isinstance(x, Array):
+        return x.tracer.emit("TopK", x, np.asarray([count], np.int64), outputs=2, axis=-1)[1]
+    return np.argsort(-x, axis=-1, kind="stable")[..., :count]
+
+
+def scatter(x: Any, axis: int, indices: Any, values: Any, /) -> Any:
+    """A copy of x with the values at the indices along an axis, no index twice."""
+    traced = _traced(x, indices, values)
+    if traced is not None:
+        return traced.tracer.emit("ScatterElements", x, indices, values, axis=axis)
+    filled = np.array(x)
+    np.put_along_axis(filled, indices, values, axis)
+    return filled
 
 
 def stop_gradient(x: Any, /) -> Any:

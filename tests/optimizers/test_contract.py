@@ -83,12 +83,13 @@ CASES = [
     Case("lars", {**DECAY, "nesterov": True, "trust_clip": True}, {"lr": falling(3.0)}),
     Case("lazy_adam", {**DECAY, "amsgrad": True}, {"lr": 2e-2}),
     Case("lion", DECAY, {"lr": falling(5e-3)}),
+    Case("lora_rite", DECAY, {"lr": falling(2e-2), "skip_above": 0.0}, amplifies=1e3),
     Case("madgrad", DECAY, {"lr": 1e-3}, rests_without_a_rate=False),
     Case("mars", DECAY, {"lr": 2e-3}),
     Case(
         "micro_adam",
         {**DECAY, "density": 0.3, "window": 3, "block": 8, "bucket": 4},
-        {"lr": falling(2e-2), "density": 1.0},
+        {"lr": falling(5e-2), "density": 1.0, "window": 4, "beta1": 0.5, "beta2": 0.9},
     ),
     Case("muon", {}, {"lr": falling(5e-3), "weight_decay": 0.0}),
     Case("nadam", DECAY, {"lr": 2e-2}),
@@ -124,6 +125,7 @@ CASES = [
     Case("sparse_adam", DECAY, {"lr": 2e-2}),
     Case("sparse_sgd", {**DECAY, "momentum": 0.9}, {"lr": 2e-3, "momentum": 0.9}),
     Case("stable_adamw", DECAY, {"lr": 1e-2, "weight_decay": 0.0}),
+    Case("swats", {**DECAY, "tolerance": 0.5}, {"lr": 2e-2}),
     Case("tiger", DECAY, {"lr": falling(5e-3), "weight_decay": 0.0}),
     Case("yogi", DECAY, {"lr": 5e-2}, resting={"initial_accumulator": 0.0}),
 ]

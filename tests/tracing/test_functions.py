@@ -73,6 +73,19 @@ ROWS: list[Row] = [
     ("logsumexp", lambda x: xp.logsumexp(x, axis=1), lambda x: np.log(np.exp(x).sum(1)), [X]),
     ("logsumexp", lambda x: xp.logsumexp(x, axis=1, keepdims=True), lambda x: x, [X[:, :1] * 100]),
     *(same(name, FLAGS, axis=axis) for name in ("any", "all") for axis in (None, 0, 1)),
+    ("top_k", lambda x: xp.top_k(x, 2), lambda x: np.argsort(-x, axis=-1, kind="stable")[..., :2], [np.floor(X)]),
+    (
+        "scatter",
+        lambda x, values: xp.scatter(x, 1, np.asarray([[0, 2], [1, 3], [3, 0]]), values),
+        lambda x, values: np.stack(
+            [
+                np.r_[values[0, 0], x[0, 1], values[0, 1], x[0, 3]],
+                np.r_[x[1, 0], values[1, 0], x[1, 2], values[1, 1]],
+                np.r_[values[2, 1], x[2, 1:3], values[2, 0]],
+            ]
+        ),
+        [X, Y[:, :2]],
+    ),
     same("argmax", X, axis=1),
     same("argmax", np.floor(X), axis=0),
     ("argmax", lambda x: xp.argmax(x, axis=1, keepdims=True), lambda x: np.argmax(x, 1, keepdims=True), [np.floor(X)]),

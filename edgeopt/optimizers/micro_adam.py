@@ -1,0 +1,135 @@
+"""Adam over a window of sparse gradients, with error feedback: MicroAdam."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from edgeopt.array_types import Array, Namespace, cast_like
+from edgeopt.checks import at_least, fraction, require
+from edgeopt.optimizers.averages import bias_correction
+from edgeopt.optimizers.base import Arrays, Updated, static
+from edgeopt.optimizers.descent import Decay, Descent
+from edgeopt.optimizers.norms import finite_square
+from edgeopt.optimizers.selection import largest, placed
+
+__all__ = ["MicroAdam"]
+
+_LEVELS = 15  # of four bits, beside zero
+
+
+@dataclass(frozen=True)
+class MicroAdam(Descent):
+    """MicroAdam (Modoranu et al., NeurIPS 2024, arXiv:2405.15593).
+
+    The parameter is cut into blocks of `block` elements, padded with zeros. In each block::
+
+        a = g + Q⁻¹(e)
+        sₜ = the ⌈density·block⌉ elements of a of largest magnitude, kept for `window` updates
+        e = Q(a - sₜ)
+        m = (1 - β₁)·Σ β₁ʲ·sₜ₋ⱼ/(1 - β₁ᵗ),  v = (1 - β₂)·Σ β₂ʲ·sₜ₋ⱼ²/(1 - β₂ᵗ)    over j below `window`
+        θ ← θ·(1 - lr·weight_decay) - lr·m/(√v + eps)
+
+    Q rounds to one of sixteen levels between the smallest and the largest element of each `bucket` of a block. Slots
+    `indices` and `values` (s, by update modulo `window`), `error` (e, the levels), `error_min` and `error_max`. Squares
+    beyond 2⁻³² of the largest finite number count as that number.
+
+    Semantics of the paper and of the authors' settings, whose package runs on GPUs only; the size of a bucket is ours.
+    What differs is how the state is kept: the paper packs levels into four bits, indices into sixteen and values into
+    bfloat16, here all of them have the dtype of the parameter. So the mathematics is the paper's, but the memory is
+    not: the levels take as much as a moment of Adam.
+
+    Raises:
+        ConfigurationError: A number out of its range, or a block that is no multiple of the bucket.
+    """
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    density: float = static(0.01)
+    window: int = static(10)
+    block: int = static(65536)
+    bucket: int = static(64)
+    decay: Decay = "before"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        fraction("density", self.density, closed=True)
+        require(self.density > 0.0, f"density must be above 0, got {self.density!r}")
+        at_least("window", self.window, 1)
+        at_least("bucket", self.bucket, 1)
+        require(
+            0 < self.block <= 2**24 and self.block % self.bucket == 0,
+            f"block must be a multiple of the bucket, at most 2**24, got {self.block!r} and {self.bucket!r}",
+        )
+
+    @property
+    def elementwise(self) -> bool:
+        """Which elements move depends on the others."""
+        return False
+
+    def _layout(self, shape: tuple[int, ...]) -> tuple[int, int, int]:
+        """The number of blocks, their size, and how many elements of each are chosen."""
+        size = math.prod(int(dim) for dim in shape)
+        block = min(self.block, math.ceil(size / self.bucket) * self.bucket)
+        blocks = math.ceil(size / block)
+        return blocks, block, math.ceil(self.density * min(block, size))
+
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return an empty window, and no error."""
+        blocks, block, count = self._layout(param.shape)
+        # Distinct places, with nothing in them.
+        places = np.broadcast_to(np.arange(count, dtype=param.dtype), (self.window, blocks, count)).copy()
+        edges = np.zeros((blocks, block // self.bucket, 1), param.dtype)
+        return {
+            "indices": places,
+            "values": np.zeros_like(places),
+            "error": np.zeros((blocks, block), param.dtype),
+            "error_min": edges,
+            "error_max": edges.copy(),
+        }
+
+    def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
+        """Return the step; see the class for the equations."""
+        blocks, block, count = self._layout(tuple(param.shape))
+        buckets = (blocks, block // self.bucket, self.bucket)
+        size = math.prod(int(dim) for dim in param.shape)
+        flat = xp.reshape(grad, (size,))
+        padding = xp.asarray(np.zeros(blocks * block - size), dtype=param.dtype)
+        flat = xp.reshape(xp.concat([flat, padding], axis=0), (blocks, block))
+
+        low, high = state["error_min"], state["error_max"]
+        levels = xp.reshape(state["error"], buckets)
+        mass = flat + xp.reshape(low + levels * ((high - low) / _LEVELS), (blocks, block))
+        chosen = largest(xp, xp.abs(mass), count)
+        values = xp.take_along_axis(mass, chosen, axis=1)
+        rest = xp.reshape(mass - placed(xp, mass, chosen, values), buckets)
+        low, high = xp.min(rest, axis=2, keepdims=True), xp.max(rest, axis=2, keepdims=True)
+        unit = (high - low) / _LEVELS
+        unit = xp.where(unit > 0, unit, xp.ones_like(unit))
+        error = xp.maximum(xp.minimum(xp.floor((rest - low) / unit + 0.5), xp.full_like(rest, _LEVELS)), 0.0 * rest)
+
+        now = xp.astype(step, xp.float64)
+        place = now - xp.floor(now / self.window) * self.window
+        here = xp.reshape(xp.asarray(np.arange(self.window, dtype=np.float64)), (self.window, 1, 1)) == place
+        indices = xp.where(here, xp.expand_dims(cast_like(xp, chosen, param), axis=0), state["indices"])
+        window = xp.where(here, xp.expand_dims(values, axis=0), state["values"])
+
+        mean, square = xp.zeros_like(mass), xp.zeros_like(mass)
+        for slot in range(self.window):
+            age = now - slot - xp.floor((now - slot) / self.window) * self.window
+            at = xp.astype(xp.squeeze(xp.take(indices, xp.asarray([slot]), axis=0), axis=0), xp.int64)
+            kept = xp.squeeze(xp.take(window, xp.asarray([slot]), axis=0), axis=0)
+            first = cast_like(xp, (1.0 - hyper["beta1"]) * hyper["beta1"] ** age, param)
+            second = cast_like(xp, (1.0 - hyper["beta2"]) * hyper["beta2"] ** age, param)
+            mean = mean + placed(xp, mass, at, first * kept)
+            square = square + placed(xp, mass, at, second * finite_square(xp, kept))
+        root_bias2 = xp.sqrt(bias_correction(xp, hyper["beta2"], step))
+        rate = cast_like(xp, hyper["lr"] * root_bias2 / bias_correction(xp, hyper["beta1"], step), param)
+        move = mean / (xp.sqrt(square) + cast_like(xp, hyper["eps"] * root_bias2, param))
+        whole = xp.take(xp.reshape(move, (blocks * block,)), xp.asarray(np.arange(size)), axis=0)
+        slots = {"indices": indices, "values": window, "error": xp.reshape(error, (blocks, block))}
+        return rate * xp.reshape(whole, tuple(param.shape)), {**slots, "error_min": low, "error_max": high}
