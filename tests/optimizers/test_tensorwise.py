@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgeopt.errors import ConfigurationError
-from edgeopt.optimizers import EVA, PID, SM3, AdaMaxPlus, AMacP, FAdam
+from edgeopt.optimizers import EVA, PID, SM3, SWATS, AdaMaxPlus, AMacP, FAdam
 
 
 def sm3(theta, grads, *, lr, momentum=0.0, beta=0.0, eps=1e-30, decay=0.0):
@@ -91,7 +91,37 @@ def amacp(theta, grads, *, lr=1e-3, b1=0.9, b2=0.999, b3=0.9, eps=1e-8, low=0.01
     return theta
 
 
+def swats(theta, grads, *, lr, b1=0.9, b2=0.999, eps=1e-6, tolerance=1e-6, nesterov=False, decay=0.0):
+    m = v = b = np.zeros_like(theta)
+    average, rate, switch = 0.0, None, None
+    for t, g in enumerate(grads, 1):
+        g = g + decay * theta
+        if rate is not None:
+            b = b1 * b + g
+            theta = theta - rate * ((1 - b1) * b + (b1 * b if nesterov else 0.0))
+            continue
+        m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
+        step = lr * np.sqrt(1 - b2**t) / (1 - b1**t) * m / (np.sqrt(v) + eps)
+        theta = theta - step
+        guess = np.sum(step * step) / np.sum(step * g)
+        average = b2 * average + (1 - b2) * guess
+        estimate = average / (1 - b2**t)
+        if t > 1 and estimate > 0 and abs(estimate - guess) <= tolerance * abs(guess):
+            rate, switch = estimate, t
+    assert tolerance < 0.1 or (switch is not None and switch < 25)
+    return theta
+
+
 CASES = {
+    "swats": (SWATS(1e-3), partial(swats, lr=1e-3)),
+    "swats, other": (
+        SWATS(0.01, 0.6, 0.9, 1e-3, tolerance=0.5, weight_decay=0.1),
+        partial(swats, lr=0.01, b1=0.6, b2=0.9, eps=1e-3, tolerance=0.5, decay=0.1),
+    ),
+    "swats, nesterov": (
+        SWATS(0.01, 0.6, 0.9, 1e-3, tolerance=0.95, nesterov=True),
+        partial(swats, lr=0.01, b1=0.6, b2=0.9, eps=1e-3, tolerance=0.95, nesterov=True),
+    ),
     "adamax_plus": (AdaMaxPlus(), adamax_plus),
     "adamax_plus, other": (
         AdaMaxPlus(0.01, 0.6, 0.9, 1e-4, clip_inf=0.5, scalar_norm=True, weight_decay=0.1),
