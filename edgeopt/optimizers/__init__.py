@@ -73,6 +73,7 @@ from edgeopt.optimizers.rmsprop import RMSprop
 from edgeopt.optimizers.rprop import Rprop
 from edgeopt.optimizers.schedule_free import ScheduleFree, ScheduleFreeAdamW, ScheduleFreeRAdam, ScheduleFreeSGD
 from edgeopt.optimizers.sgd import SGD, SGDW
+from edgeopt.optimizers.sgd_sai import SGDSaI
 from edgeopt.optimizers.shampoo import Shampoo
 from edgeopt.optimizers.sign import Lion, SignSGD, Tiger
 from edgeopt.optimizers.sm3 import SM3
@@ -172,6 +173,7 @@ __all__ = [
     "Ranger",
     "Rprop",
     "Rule",
+    "SGDSaI",
     "ScheduleFree",
     "ScheduleFreeAdamW",
     "ScheduleFreeRAdam",

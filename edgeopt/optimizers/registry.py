@@ -49,6 +49,7 @@ from edgeopt.optimizers.rmsprop import RMSprop
 from edgeopt.optimizers.rprop import Rprop
 from edgeopt.optimizers.schedule_free import ScheduleFreeAdamW, ScheduleFreeRAdam, ScheduleFreeSGD
 from edgeopt.optimizers.sgd import SGD, SGDW
+from edgeopt.optimizers.sgd_sai import SGDSaI
 from edgeopt.optimizers.shampoo import Shampoo
 from edgeopt.optimizers.sign import Lion, SignSGD, Tiger
 from edgeopt.optimizers.sm3 import SM3
@@ -128,6 +129,7 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "schedule_free_radam": ScheduleFreeRAdam,
     "schedule_free_sgd": ScheduleFreeSGD,
     "sgd": SGD,
+    "sgd_sai": SGDSaI,
     "sgdp": SGDP,
     "sgdw": SGDW,
     "shampoo": Shampoo,

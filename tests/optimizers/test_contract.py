@@ -107,6 +107,7 @@ CASES = [
     Case("schedule_free_radam", {**DECAY, "beta2": 0.9, "silent": False}, {"lr": 5e-2}),
     Case("schedule_free_sgd", {**DECAY, "warmup": 2.0}, {"lr": 2e-3}),
     Case("sgd", {**DECAY, "momentum": 0.9, "dampening": 0.1}, {"lr": 2e-3, "momentum": 0.9}),
+    Case("sgd_sai", DECAY, {"lr": 2e-3, "weight_decay": 0.0}),
     Case("sgdp", {**DECAY, "momentum": 0.9, "dampening": 0.1}, {"lr": 2e-3, "momentum": 0.9}),
     Case("sgdw", {"momentum": 0.9, "nesterov": True}, {"lr": 2e-3, "momentum": 0.9, "weight_decay": 0.0}),
     Case("shampoo", {**DECAY, "momentum": 0.9, "every": 2}, {"lr": 0.5}, amplifies=1e3),

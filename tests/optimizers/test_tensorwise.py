@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgeopt.errors import ConfigurationError
-from edgeopt.optimizers import EVA, PID, SM3, SWATS, AdaMaxPlus, AMacP, FAdam
+from edgeopt.optimizers import EVA, PID, SM3, SWATS, AdaMaxPlus, AMacP, FAdam, SGDSaI
 
 
 def sm3(theta, grads, *, lr, momentum=0.0, beta=0.0, eps=1e-30, decay=0.0):
@@ -112,7 +112,21 @@ def swats(theta, grads, *, lr, b1=0.9, b2=0.999, eps=1e-6, tolerance=1e-6, neste
     return theta
 
 
+def sgd_sai(theta, grads, *, lr=0.01, momentum=0.9, eps=1e-8, decay=0.01):
+    scaling = np.linalg.norm(grads[0]) / (grads[0].std(ddof=1) + eps) if theta.ndim > 1 else 1.0
+    m = np.zeros_like(theta)
+    for g in grads:
+        m = momentum * m + (1 - momentum) * g
+        theta = theta * (1 - lr * decay) - lr * scaling * m
+    return theta
+
+
 CASES = {
+    "sgd_sai": (SGDSaI(), sgd_sai),
+    "sgd_sai, other": (
+        SGDSaI(1e-3, momentum=0.0, eps=0.1, weight_decay=0.1),
+        partial(sgd_sai, lr=1e-3, momentum=0.0, eps=0.1, decay=0.1),
+    ),
     "swats": (SWATS(1e-3), partial(swats, lr=1e-3)),
     "swats, other": (
         SWATS(0.01, 0.6, 0.9, 1e-3, tolerance=0.5, weight_decay=0.1),
@@ -165,6 +179,7 @@ def test_follows_the_equations(rule, reference, assert_follows):
     [
         (lambda: EVA(least=3.0), "least"),
         (lambda: AMacP(low=0.2), "low"),
+        (lambda: SGDSaI(momentum=1.0), "momentum"),
         (lambda: PID(momentum=1.0), "momentum"),
         (lambda: PID(dampening=1.5), "dampening"),
         (lambda: SM3(momentum=1.0), "momentum"),
