@@ -13,7 +13,7 @@ from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import at_least, positive, require
 from edgeopt.optimizers.averages import ema
 from edgeopt.optimizers.base import Arrays, Collective, Rule, UpdatedAll, static
-from edgeopt.optimizers.matrices import bounded, identity, inverse_root, transposed
+from edgeopt.optimizers.matrices import bounded, eigen, transposed
 
 __all__ = ["LoRARITE"]
 
@@ -56,8 +56,8 @@ class LoRARITE(Collective, Rule):
     `maximize` climbs.
 
     Semantics and defaults of pytorch_optimizer, without its escape, capping and balancing, which it has switched off.
-    It takes Q and R from a QR factorisation and the root from eigenvalues; here they come from Newton iterations of
-    matrix products in float64, with the symmetric R = (A·Aᵀ)^(1/2), which gives the same steps.
+    It takes Q and R from a QR factorisation; here R is the symmetric (A·Aᵀ)^(1/2), which gives the same steps. The
+    eigenvalues for both roots come from Jacobi's rotations, as matrix products in float64.
 
     Raises:
         ConfigurationError: A number out of its range, or factors whose ranks differ.
@@ -106,7 +106,7 @@ class LoRARITE(Collective, Rule):
         """Return nothing; it checks that the ranks of factors agree."""
         for name, param in params.items():
             other = _partner(name)
-            if other in params and _is_first(name):
+            if other is not None and other in params and _is_first(name):
                 fits = param.ndim == params[other].ndim == 2 and param.shape[0] == params[other].shape[1]
                 small = fits and param.shape[0] <= min(param.shape[1], params[other].shape[0], self.max_rank)
                 require(small, f"{name!r} and {other!r} are no factors of one rank, at most {self.max_rank}")
@@ -125,7 +125,7 @@ class LoRARITE(Collective, Rule):
         """Take one step; see the class for the equations."""
         sign = -1.0 if self.maximize else 1.0
         columns = {name: self._columns(xp, name, params, param) for name, param in params.items()}
-        paired = {name: other for name in params if (other := _partner(name)) in params}
+        paired = {name: other for name in params if (other := _partner(name)) is not None and other in params}
         inverse = {name: _inverse_scale(xp, columns[name]) for name in paired}
         basis = {name: xp.matmul(columns[name], inverse[name]) for name in paired}
         plain: dict[str, Array] = {}
@@ -186,13 +186,13 @@ def _weight(xp: Namespace, beta: Array, step: Array) -> Array:
 
 
 def _inverse_scale(xp: Namespace, columns: Array) -> Array:
-    """(CᵀC)^(-1/2), and 0 where C is 0."""
+    """(CᵀC)^(-1/2), with 0 for the inverse of what cannot be told from 0."""
     exact = xp.astype(columns, xp.float64)
-    square = xp.matmul(transposed(xp, exact), exact)
-    empty = xp.max(xp.abs(square)) <= 0.0
-    one = identity(xp, int(columns.shape[1]))
-    root = inverse_root(xp, xp.where(empty, one, square), 2)
-    return cast_like(xp, xp.where(empty, xp.zeros_like(root), root), columns)
+    values, vectors = eigen(xp, xp.matmul(transposed(xp, exact), exact))
+    least = xp.max(values) * float(xp.finfo(columns.dtype).eps) * int(columns.shape[1])
+    large = values > xp.maximum(least, xp.zeros_like(least))
+    roots = xp.where(large, 1.0 / xp.sqrt(xp.where(large, values, xp.ones_like(values))), xp.zeros_like(values))
+    return cast_like(xp, xp.matmul(vectors * roots, transposed(xp, vectors)), columns)
 
 
 def _whitened(xp: Namespace, grad: Array, second: Array, eps: Array) -> Array:
@@ -200,8 +200,6 @@ def _whitened(xp: Namespace, grad: Array, second: Array, eps: Array) -> Array:
     if second.ndim == 1:
         small = cast_like(xp, eps, grad)
         return grad / (xp.sqrt(second + small * small) + small)
-    one, exact = identity(xp, int(second.shape[0])), xp.astype(second, xp.float64)
-    shifted = exact + eps * eps * one
-    root = xp.matmul(shifted, inverse_root(xp, shifted, 2))
-    root = 0.5 * (root + transposed(xp, root)) + eps * one
-    return xp.matmul(grad, cast_like(xp, inverse_root(xp, root, 1), grad))
+    values, vectors = eigen(xp, second)
+    roots = 1.0 / (xp.sqrt(xp.maximum(values, xp.zeros_like(values)) + eps * eps) + eps)
+    return xp.matmul(grad, cast_like(xp, xp.matmul(vectors * roots, transposed(xp, vectors)), grad))

@@ -13,10 +13,12 @@ import numpy as np
 from edgeopt.array_types import Array, Namespace
 from edgeopt.optimizers.control import loop, repeat
 
-__all__ = ["along_axis", "bounded", "gram", "identity", "inverse_root", "orthonormal", "transposed"]
+__all__ = ["along_axis", "bounded", "eigen", "gram", "identity", "inverse_root", "orthonormal", "transposed"]
 
 # Eigenvalues below machine epsilon cannot be told from zero; from there each iteration more than doubles what is left.
 _NEWTON_ITERATIONS = 60
+# Jacobi's method converges quadratically in the end.
+_SWEEPS = 8
 
 
 def transposed(xp: Namespace, matrix: Array) -> Array:
@@ -119,3 +121,42 @@ def orthonormal(xp: Namespace, matrix: Array) -> Array:
 
     # The place of each column as a row of the identity.
     return loop(xp, next_column, [xp.zeros_like(scaled)], [transposed(xp, scaled), identity(xp, columns)])[0]
+
+
+def eigen(xp: Namespace, matrix: Array) -> tuple[Array, Array]:
+    """Eigenvalues in no order, and eigenvectors as columns, of a small symmetric matrix; float64.
+
+    By Jacobi's rotations, of all pairs of a round robin at once (Brent and Luk, SIAM J. Sci. Stat. Comput. 6, 1985),
+    each round as matrix products. A matrix of odd size gets a row and a column of zeros first, and so an eigenvector
+    more, which is zero in all places of the matrix.
+    """
+    size = int(matrix.shape[0])
+    even = size + size % 2
+    border = np.eye(size, even)
+    turned = xp.matmul(xp.asarray(border.T), xp.matmul(xp.astype(matrix, xp.float64), xp.asarray(border)))
+    first, second = (xp.asarray(np.eye(even)[start::2]) for start in (0, 1))
+    # Who meets whom next: the first stays, the others move on around the table.
+    upper, lower = list(range(0, even, 2)), list(range(1, even, 2))
+    places = zip([*upper[:1], *lower[:1], *upper[1:-1]][: len(upper)], [*lower[1:], *upper[-1:]], strict=True)
+    seats = xp.asarray(np.eye(even)[:, [place for pair in places for place in pair] if even > 2 else [0, 1]])
+
+    def rotation(state: Sequence[Array]) -> list[Array]:
+        a, vectors = state
+        rows = xp.matmul(first, a)
+        p, cross = xp.sum(rows * first, axis=1), xp.sum(rows * second, axis=1)
+        q = xp.sum(xp.matmul(second, a) * second, axis=1)
+        crossing = xp.not_equal(cross, xp.zeros_like(cross))
+        ratio = (q - p) / (2.0 * xp.where(crossing, cross, xp.ones_like(cross)))
+        ratio = xp.maximum(xp.minimum(ratio, xp.full_like(ratio, 1e150)), xp.full_like(ratio, -1e150))
+        side = xp.where(ratio >= 0, xp.ones_like(ratio), -xp.ones_like(ratio))
+        tangent = xp.where(crossing, side / (xp.abs(ratio) + xp.sqrt(1.0 + ratio * ratio)), xp.zeros_like(ratio))
+        cosine = 1.0 / xp.sqrt(1.0 + tangent * tangent)
+        cosine, sine = xp.expand_dims(cosine, axis=1), xp.expand_dims(tangent * cosine, axis=1)
+        above, below = cosine * first + sine * second, cosine * second - sine * first
+        turn = xp.matmul(transposed(xp, first), above) + xp.matmul(transposed(xp, second), below)
+        turn = xp.matmul(turn, seats)
+        return [xp.matmul(transposed(xp, turn), xp.matmul(a, turn)), xp.matmul(vectors, turn)]
+
+    start = [turned, xp.asarray(np.eye(even)) + 0.0 * turned]
+    turned, vectors = repeat(xp, _SWEEPS * max(even - 1, 1), rotation, start)
+    return xp.sum(turned * xp.asarray(np.eye(even)), axis=1), xp.matmul(xp.asarray(border), vectors)

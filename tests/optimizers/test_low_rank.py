@@ -49,9 +49,9 @@ def apollo(theta, grads, *, projection, lr, rank, scale=1.0, eps=1e-6, decay=0.0
         m, v = b1 * m + (1 - b1) * low, b2 * v + (1 - b2) * low**2
         size = np.sqrt(np.sum((m / (np.sqrt(v) + eps)) ** 2, axis=axis, keepdims=True))
         scaled = matrix * size / (np.sqrt(np.sum(low**2, axis=axis, keepdims=True)) + 1e-8)
-        norm = np.linalg.norm(scaled)
+        norm = float(np.linalg.norm(scaled))
         if t > 1:
-            limiter = max(norm / (before + 1e-8), 1.01) / 1.01
+            limiter = float(np.maximum(norm / (before + 1e-8), 1.01)) / 1.01
             scaled, norm = scaled / limiter, norm / limiter
         before = norm
         theta = theta - np.sqrt(scale) * lr * np.sqrt(1 - b2**t) / (1 - b1**t) * scaled.reshape(theta.shape)

@@ -14,7 +14,7 @@ def micro_adam(theta, grads, *, lr, density, window, block, bucket, b1=0.9, b2=0
     shape, size = theta.shape, theta.size
     theta = theta.reshape(-1)
     blocks = -(-size // block)
-    error, history = np.zeros((blocks, block)), []
+    error, history = np.zeros((blocks, block)), list[Any]()
     for t, g in enumerate(grads, 1):
         mass = error.copy()
         mass.reshape(-1)[:size] += g.reshape(-1)
