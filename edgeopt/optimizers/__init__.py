@@ -44,11 +44,13 @@ from edgeopt.optimizers.ingredients import (
     GaussNewtonBartlett,
     HutchinsonDiagonal,
     Ingredient,
+    LayerStatistic,
     Noise,
     Normal,
     Rademacher,
     Uniform,
 )
+from edgeopt.optimizers.kronecker import AdaFisher, Eva
 from edgeopt.optimizers.lamb import LAMB
 from edgeopt.optimizers.laprop import LaProp
 from edgeopt.optimizers.lars import LARS
@@ -113,6 +115,7 @@ __all__ = [
     "AdEMAMix",
     "AdaBelief",
     "AdaBound",
+    "AdaFisher",
     "AdaHessian",
     "AdaMaxPlus",
     "AdaMod",
@@ -141,6 +144,7 @@ __all__ = [
     "Descent",
     "DiffGrad",
     "DoG",
+    "Eva",
     "FAdam",
     "Fromage",
     "GaLore",
@@ -151,6 +155,7 @@ __all__ = [
     "HutchinsonDiagonal",
     "Ingredient",
     "LaProp",
+    "LayerStatistic",
     "LazyAdam",
     "Lion",
     "LoRARITE",

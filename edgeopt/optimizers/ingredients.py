@@ -15,6 +15,7 @@ __all__ = [
     "GaussNewtonBartlett",
     "HutchinsonDiagonal",
     "Ingredient",
+    "LayerStatistic",
     "Noise",
     "Normal",
     "Rademacher",
@@ -51,6 +52,22 @@ class Uniform(Noise):
 @dataclass(frozen=True)
 class Rademacher(Noise):
     """-1 or 1, equally often."""
+
+
+@dataclass(frozen=True)
+class LayerStatistic(Ingredient):
+    """A mean over the batch of what enters or leaves the layer that a matrix belongs to.
+
+    Whoever runs the rule has to compute it. Bundles cannot: their updates see gradients, not the layers that they came
+    from.
+
+    Attributes:
+        shape: Of the array.
+        what: What it is the mean of.
+    """
+
+    shape: tuple[int, ...]
+    what: str
 
 
 @dataclass(frozen=True)

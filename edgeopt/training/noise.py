@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from edgeopt import tracing as xp
-from edgeopt.errors import TracingError
-from edgeopt.optimizers import Ingredient, Noise, Normal, Rademacher, Uniform
+from edgeopt.errors import SignatureError, TracingError
+from edgeopt.optimizers import Ingredient, LayerStatistic, Noise, Normal, Rademacher, Uniform
 from edgeopt.tracing import Array, op
 
 __all__ = ["draw"]
@@ -18,8 +18,14 @@ def draw(ingredient: Ingredient, parameter: Array) -> Array:
     The nodes emitted are random ones of ONNX, which `edgeopt.lowering` turns into the seeded generator.
 
     Raises:
+        SignatureError: The rule needs what only the layers of the model know.
         TracingError: The ingredient is not a kind of noise that is known here.
     """
+    if isinstance(ingredient, LayerStatistic):
+        raise SignatureError(
+            f"The optimizer needs the mean of {ingredient.what} of each layer, and an exported update sees "
+            "gradients only."
+        )
     like = parameter
     if isinstance(ingredient, Noise) and ingredient.shape is not None:
         zero = parameter.tracer.constant(np.zeros((), parameter.dtype))
