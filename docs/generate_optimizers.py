@@ -47,6 +47,17 @@ thread ({machine}); small differences mean nothing.
 """
 
 
+TAIL = """## Beside these
+
+`Eva` and `AdaFisher` need means of what enters and leaves each layer. They are rules like the others, for callers that
+have the layers at hand and give them; a bundle refuses them, because an exported update sees gradients only.
+
+SOFO (Yu et al., NeurIPS 2024) and LancBiO (Yang, Gao and Yuan, ICLR 2025) are not here. SOFO has no gradient: it takes
+derivatives of the model's outputs along random directions of all parameters together. LancBiO solves a problem of two
+levels, with a loss and parameters for each. Neither is an update of parameters from their gradients.
+"""
+
+
 def _shape(ingredient: Ingredient, param: np.ndarray[Any, Any]) -> tuple[int, ...]:
     own = ingredient.shape if isinstance(ingredient, Noise) else None
     return param.shape if own is None else own
@@ -138,7 +149,7 @@ def page(costs: dict[str, Any]) -> str:
         for name, rule in rules.items()
     ]
     head = HEAD.format(descent=DECAY, shape=f"{SHAPE[0]} x {SHAPE[1]}", machine=costs["machine"])
-    return head + "".join(rows) + "\n" + "\n".join(section(name, cls) for name, cls in OPTIMIZERS.items())
+    return head + "".join(rows) + "\n" + "\n".join(section(name, cls) for name, cls in OPTIMIZERS.items()) + "\n" + TAIL
 
 
 DECAY = """decay="gradient"    g ← g + weight_decay·θ, and all that follows sees it

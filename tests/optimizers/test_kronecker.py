@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import array_api_compat.numpy as numpy_namespace
 import numpy as np
 import pytest
@@ -61,7 +63,7 @@ def adafisher(start, batches, sides, *, lr, b1=0.9, keep=0.08, add=0.008, dampin
     for t, (grads, side) in enumerate(zip(batches, sides, strict=True), 1):
         for name, param in params.items():
             m[name] = b1 * m[name] + (1 - b1) * grads[name]
-            fisher = 1.0
+            fisher: Any = 1.0
             if name in side:
                 if (t - 1) % every == 0:
                     factors[name] = [
