@@ -16,6 +16,9 @@ __all__ = ["spell_alike"]
 
 _CONSTANTS = {"value_int": np.int64, "value_ints": np.int64, "value_float": np.float32, "value_floats": np.float32}
 
+# onnx infers the shape of an STFT as if `onesided` were 0 by default.
+_NOT_DROPPED = {"STFT"}
+
 
 def spell_alike(graph: ir.Graph) -> None:
     """Remove, in place, attributes that have their operator's default, and give constants as tensors."""
@@ -33,9 +36,11 @@ def spell_alike(graph: ir.Graph) -> None:
 
 @cache
 def _defaults(op_type: str) -> dict[str, Any]:
-    if not onnx.defs.has(op_type, OPSET):
+    if op_type in _NOT_DROPPED or not onnx.defs.has(op_type, OPSET):
         return {}
     schema = onnx.defs.get_schema(op_type, OPSET, "")
+    if schema.has_function or schema.has_context_dependent_function:
+        return {}  # the bodies that onnx has for these do not know what holds when an attribute is absent
     protos = {name: attribute.default_value for name, attribute in schema.attributes.items()}
     return {name: _value(ir.serde.deserialize_attribute(proto)) for name, proto in protos.items() if proto.name}
 
