@@ -39,8 +39,10 @@ def _defaults(op_type: str) -> dict[str, Any]:
     if op_type in _NOT_DROPPED or not onnx.defs.has(op_type, OPSET):
         return {}
     schema = onnx.defs.get_schema(op_type, OPSET, "")
-    if schema.has_function or schema.has_context_dependent_function:
-        return {}  # the bodies that onnx has for these do not know what holds when an attribute is absent
+    # The bodies that onnx has for some operators do not know what holds when an attribute is absent. Its stubs forget
+    # both attributes.
+    if schema.has_function or schema.has_context_dependent_function:  # type: ignore[attr-defined]
+        return {}
     protos = {name: attribute.default_value for name, attribute in schema.attributes.items()}
     return {name: _value(ir.serde.deserialize_attribute(proto)) for name, proto in protos.items() if proto.name}
 
