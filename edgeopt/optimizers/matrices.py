@@ -91,15 +91,20 @@ def inverse_root(xp: Namespace, matrix: Array, root: int) -> Array:
     largest = xp.max(xp.sum(xp.abs(exact), axis=1))
     exact = exact + 2.0 * float(xp.finfo(dtype).eps) * largest * one
 
+    def factor(m: Array) -> Array:
+        return ((root + 1.0) * one - m) / root
+
     def newton(state: Sequence[Array]) -> list[Array]:
         x, m = state
-        t = ((root + 1.0) * one - m) / root
+        t = factor(m)
         product = xp.matmul(_power(xp, t, root), m)
         return [xp.matmul(x, t), 0.5 * (product + transposed(xp, product))]
 
     z = 1.0 / largest
     start = [z ** (1.0 / root) * one, z * exact]
-    return xp.astype(repeat(xp, _NEWTON_ITERATIONS, newton, start)[0], dtype)
+    # The last step needs no M; and ONNX Runtime 1.17 does not bear a Scan of which one result is not read.
+    x, m = repeat(xp, _NEWTON_ITERATIONS - 1, newton, start)
+    return xp.astype(xp.matmul(x, factor(m)), dtype)
 
 
 def orthonormal(xp: Namespace, matrix: Array) -> Array:

@@ -104,8 +104,8 @@ class MicroAdam(Descent):
         low, high = state["error_min"], state["error_max"]
         levels = xp.reshape(state["error"], buckets)
         mass = flat + xp.reshape(low + levels * ((high - low) / _LEVELS), (blocks, block))
-        chosen = largest(xp, xp.abs(mass), count)
-        values = xp.take_along_axis(mass, chosen, axis=1)
+        sizes, chosen = largest(xp, xp.abs(mass), count)
+        values = sizes * xp.sign(xp.take_along_axis(mass, chosen, axis=1))
         rest = xp.reshape(mass - placed(xp, mass, chosen, values), buckets)
         low, high = xp.min(rest, axis=2, keepdims=True), xp.max(rest, axis=2, keepdims=True)
         unit = (high - low) / _LEVELS

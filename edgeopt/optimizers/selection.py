@@ -9,11 +9,13 @@ from edgeopt.array_types import Array, Namespace
 __all__ = ["largest", "placed"]
 
 
-def largest(xp: Namespace, rows: Array, count: int) -> Array:
-    """Indices of the largest elements of each row of a matrix, the earlier one of two equal ones; int64."""
+def largest(xp: Namespace, rows: Array, count: int) -> tuple[Array, Array]:
+    """The largest elements of each row of a matrix, the earlier one of two equal ones, and their indices, int64."""
     if hasattr(rows, "tracer"):
-        return xp.top_k(rows, count)
-    return xp.argsort(rows, axis=-1, descending=True, stable=True)[:, :count]
+        values, indices = xp.top_k(rows, count)
+        return values, indices
+    indices = xp.argsort(rows, axis=-1, descending=True, stable=True)[:, :count]
+    return xp.take_along_axis(rows, indices, axis=1), indices
 
 
 def placed(xp: Namespace, like: Array, indices: Array, values: Array) -> Array:

@@ -393,11 +393,13 @@ def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Any:
     return traced.tracer.emit("GatherElements", x, indices, axis=axis)
 
 
-def top_k(x: Any, /, count: int) -> Any:
-    """Indices of the largest elements of each row, the largest first, and the earlier one of two equal ones; int64."""
+def top_k(x: Any, /, count: int) -> tuple[Any, Any]:
+    """The largest elements of each row, in order, of equal ones the earlier first, and their int64 indices."""
     if isinstance(x, Array):
-        return x.tracer.emit("TopK", x, np.asarray([count], np.int64), outputs=2, axis=-1)[1]
-    return np.argsort(-x, axis=-1, kind="stable")[..., :count]
+        values, indices = x.tracer.emit("TopK", x, np.asarray([count], np.int64), outputs=2, axis=-1)
+        return values, indices
+    indices = np.argsort(-x, axis=-1, kind="stable")[..., :count]
+    return np.take_along_axis(x, indices, axis=-1), indices
 
 
 def scatter(x: Any, axis: int, indices: Any, values: Any, /) -> Any:

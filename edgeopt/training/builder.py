@@ -209,6 +209,8 @@ class GraphBuilder:
             recompute(self.tracer, mark, sources, what=what)
         for condition, marks in self._branches:
             move_into_branch(self.graph, condition().value, marks)
+        for function in self.functions.by_name.values():
+            lower(function.graph)
         model = new_model(self.graph, list(self.functions.by_name.values()))
         for graph in (model.graph, *(function.graph for function in model.functions.values())):
             give_scalars_a_rank(graph)
