@@ -396,8 +396,8 @@ def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Any:
 def top_k(x: Any, /, count: int) -> tuple[Any, Any]:
     """The largest elements of each row, in order, of equal ones the earlier first, and their int64 indices."""
     if isinstance(x, Array):
-        values, indices = x.tracer.emit("TopK", x, np.asarray([count], np.int64), outputs=2, axis=-1)
-        return values, indices
+        found = x.tracer.emit("TopK", x, np.asarray([count], np.int64), outputs=2, axis=-1)
+        return found[0], found[1]
     indices = np.argsort(-x, axis=-1, kind="stable")[..., :count]
     return np.take_along_axis(x, indices, axis=-1), indices
 
