@@ -27,6 +27,8 @@ BIN := .venv/bin
 RUN := $(BIN)/python
 UV := $(BIN)/uv --quiet
 BUNDLES := build/bundles
+# Workers of their own would each print a part of these tests' tables.
+COUNTED := tests/architectures tests/autodiff/suite
 TORCH := $(shell sed -n 's/.*"\(torch>=[0-9.]*\)".*/\1/p' pyproject.toml)
 TORCHVISION := $(shell sed -n 's/.*"\(torchvision>=[0-9.]*\)".*/\1/p' pyproject.toml)
 # Directories too, so that a removed file counts as a change.
@@ -57,7 +59,9 @@ test: lint .venv/dev.stamp .venv-base/stamp .venv-oldest/stamp build/models/stam
 	@echo '== the oldest dependencies export'
 	.venv-oldest/bin/python .venv-oldest/bin/pytest tests/exporters
 	@echo '== everything, with the newest dependencies'
-	$(RUN) $(BIN)/pytest
+	$(RUN) $(BIN)/pytest -n auto --dist loadscope $(addprefix --ignore ,$(COUNTED))
+	@echo '== and what ends with a table of its cases'
+	$(RUN) $(BIN)/pytest $(COUNTED)
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check
