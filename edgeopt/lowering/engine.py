@@ -21,6 +21,7 @@ from edgeopt.lowering import spectral as _spectral  # noqa: F401  # fills the ta
 from edgeopt.lowering import unread as _unread  # noqa: F401  # fills the table
 from edgeopt.lowering.places import Places
 from edgeopt.lowering.random import RANDOM, RandomStreams
+from edgeopt.lowering.reading import read_all_outputs
 from edgeopt.lowering.registry import LOWERINGS, Lowering
 from edgeopt.lowering.sizes import ask_the_inputs
 from edgeopt.tracing import IR_VERSION, Array, Tracer
@@ -81,6 +82,7 @@ def lower(target: Tracer | ir.Graph, *, seed: Array | None = None, draws: Array 
                 replace_node(tracer, node, RANDOM[node.op_type](Site(tracer, node), streams, ordinal))
     _lower_nodes(tracer, places)
     ask_the_inputs(tracer, places)
+    read_all_outputs(tracer, places)
     places.restore()
     graph.sort()  # the bodies too
     spell_alike(graph)
