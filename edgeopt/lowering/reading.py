@@ -30,7 +30,7 @@ def read_all_outputs(tracer: Tracer, places: Places) -> None:
         unread = [value for value in node.outputs if not value.uses() and not value.is_graph_output()]
         if node.domain or node.op_type not in _SEVERAL or not unread or len(unread) == len(node.outputs):
             continue
-        known = [value for value in node.outputs if value not in unread and value.dtype is not None]
+        known = [value for value in node.outputs if value not in unread and value.shape is not None]
         if known and all(value.dtype is not None for value in unread):
             with places.of(node):
                 _tie(tracer, known[0], [tracer.wrap(value) for value in unread])
@@ -41,7 +41,8 @@ def _tie(tracer: Tracer, value: ir.Value, unread: list[Array]) -> None:
     firsts = [op.Slice(op.Reshape(array, [-1]), [0], [1], [0]) for array in unread]
     zero = op.ReduceSum(op.Concat(*(xp.astype(first, np.int64) for first in firsts), axis=0), [0], keepdims=0) * 0
     original = tracer.wrap(value)
-    tied = op.Reshape(original, op.Shape(original) + zero).value
+    # Each 0 of a Reshape's target stands for the size that there is, whatever sizes the model declares.
+    tied = op.Reshape(original, tracer.constant(np.zeros(original.ndim, np.int64)) + zero).value
     tied.shape = value.shape
     for node, position in readers:
         node.replace_input_with(position, tied)

@@ -35,3 +35,15 @@ def test_what_is_read_throughout_stays_as_it_is():
         tracer.output(array, name)
     lower(tracer)
     assert [node.op_type for node in tracer.graph if node.op_type != "Constant"] == ["TopK"]
+
+
+def test_a_declared_size_that_does_not_hold_does_no_harm():
+    tracer = Tracer(new_graph("top"))
+    x, count = tracer.input("x", np.float32, ("n",)), tracer.input("count", np.int64, (1,))
+    values, _ = tracer.emit("TopK", x, count, outputs=2)
+    tracer.output(values.with_shape((2,)) * 2.0, "doubled")
+    lower(tracer)
+    model = ir.serde.serialize_model(new_model(tracer.graph)).SerializeToString()
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    [doubled] = session.run(None, {"x": np.array([1, 3, 2], np.float32), "count": np.array([3])})
+    assert doubled.tolist() == [6, 4, 2]
