@@ -105,6 +105,10 @@ def _explain(module: torch.nn.Module, error: BaseException) -> str:
     while cause is not None:
         causes.append(cause)
         cause = cause.__cause__
+    # What this package refuses itself, from inside torch, says all there is to say.
+    refusal = next((cause for cause in causes if isinstance(cause, UnsupportedModelError)), None)
+    if refusal is not None:
+        return f"{type(module).__name__}: {refusal}"
     root = str(causes[-1]).strip().split("\n\n")[0]
     return (
         f"torch could not export {type(module).__name__}: {type(causes[-1]).__name__}: {root}\n"

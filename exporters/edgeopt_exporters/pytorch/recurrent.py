@@ -16,6 +16,8 @@ import torch
 from onnxscript import opset18
 from torch.overrides import TorchFunctionMode
 
+from edgeopt.errors import UnsupportedModelError
+
 __all__ = ["TRANSLATIONS", "WholeRecurrences"]
 
 # Its type variables demand a type for each traced value, which translations do not have.
@@ -25,7 +27,7 @@ _SETTINGS = (
     "Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first"
 )
 # The operators live as long as this object, whose class torch has not annotated.
-_library: Any = torch.library.Library("edgeopt", "FRAGMENT")  # type: ignore[no-untyped-call]
+_library: Any = torch.library.Library("edgeopt", "FRAGMENT")  # type: ignore[no-untyped-call]  # see above
 _library.define(f"lstm(Tensor input, Tensor[] hx, {_SETTINGS}) -> (Tensor, Tensor, Tensor)")
 for _name in ("gru", "rnn_tanh", "rnn_relu"):
     _library.define(f"{_name}(Tensor input, Tensor hx, {_SETTINGS}) -> (Tensor, Tensor)")
@@ -44,7 +46,7 @@ def _shapes(
 ) -> tuple[torch.Tensor, ...]:
     """Outputs without values, for tracing."""
     if len(params) != num_layers * (2 if bidirectional else 1) * (4 if has_biases else 2):
-        raise NotImplementedError("An LSTM with projections (proj_size) has no ONNX operator.")
+        raise UnsupportedModelError("An LSTM with projections (proj_size) has no ONNX operator.")
     states = [hx] if isinstance(hx, torch.Tensor) else list(hx)
     width = states[0].shape[-1] * (2 if bidirectional else 1)
     output = input.new_empty((*input.shape[:-1], width))
@@ -68,7 +70,7 @@ class WholeRecurrences(TorchFunctionMode):
         whole = _WHOLE.get(func)
         if whole is not None and not isinstance(args[2], (list, tuple)):
             # The weights come third, or fourth behind the batch sizes of a packed sequence.
-            raise NotImplementedError("Packed sequences have no ONNX operator: pad them, and mask what is behind.")
+            raise UnsupportedModelError("Packed sequences have no ONNX operator: pad them, and mask what is behind.")
         return (whole or func)(*args, **(kwargs or {}))
 
 

@@ -17,6 +17,7 @@ import torch
 from onnxscript import opset18
 from onnxscript.values import Op, Opset
 
+from edgeopt.errors import UnsupportedModelError
 from edgeopt.tracing import Tracer
 from edgeopt.tracing.rewriting import replace_node
 from edgeopt.tracing.site import Site
@@ -38,7 +39,7 @@ _schema = onnx.defs.OpSchema(
 _marker: Any = Op(Opset(_DOMAIN, 1), _schema.name, _schema)
 
 # The operator lives as long as this object, whose class torch has not annotated.
-_library: Any = torch.library.Library("edgeopt", "FRAGMENT")  # type: ignore[no-untyped-call]
+_library: Any = torch.library.Library("edgeopt", "FRAGMENT")  # type: ignore[no-untyped-call]  # see above
 _library.define("stop_gradient(Tensor input) -> Tensor")
 torch.library.register_fake("edgeopt::stop_gradient", torch.clone, lib=_library)
 
@@ -64,7 +65,7 @@ def own_backwards_refused() -> Iterator[None]:
 
     def apply(function: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
         if function.__module__.split(".")[0] != "torch":
-            raise NotImplementedError(
+            raise UnsupportedModelError(
                 f"{function.__qualname__} is a torch.autograd.Function, whose backward is not part of a captured "
                 "program. Write it with operations that PyTorch differentiates; detach() stops gradients."
             )
@@ -88,7 +89,7 @@ def _embedding(
 ) -> Any:
     """`aten::embedding`. The row at `padding_idx` is read like any other, but gets no gradient."""
     if scale_grad_by_freq:
-        raise NotImplementedError("Embedding(scale_grad_by_freq=True) has no translation; leave the option out.")
+        raise UnsupportedModelError("Embedding(scale_grad_by_freq=True) has no translation; leave the option out.")
     rows = op.Gather(weight, indices)
     if padding_idx < 0:
         return rows
