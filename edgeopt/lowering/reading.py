@@ -6,12 +6,11 @@ state of a Scan, say, of which only the collected outputs matter.
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
-from edgeopt import tracing as xp
 from edgeopt.lowering.places import Places
-from edgeopt.tracing import Array, Tracer, op
+from edgeopt.tracing import Array, Tracer
+from edgeopt.tracing.ordering import after, zero_after
 from edgeopt.tracing.subgraphs import bodies
 
 __all__ = ["read_all_outputs"]
@@ -38,12 +37,7 @@ def read_all_outputs(tracer: Tracer, places: Places) -> None:
 
 def _tie(tracer: Tracer, value: ir.Value, unread: list[Array]) -> None:
     readers = list(value.uses())
-    firsts = [op.Slice(op.Reshape(array, [-1]), [0], [1], [0]) for array in unread]
-    zero = op.ReduceSum(op.Concat(*(xp.astype(first, np.int64) for first in firsts), axis=0), [0], keepdims=0) * 0
-    original = tracer.wrap(value)
-    # Each 0 of a Reshape's target stands for the size that there is, whatever sizes the model declares.
-    tied = op.Reshape(original, tracer.constant(np.zeros(original.ndim, np.int64)) + zero).value
-    tied.shape = value.shape
+    tied = after(tracer.wrap(value), zero_after(unread)).value
     for node, position in readers:
         node.replace_input_with(position, tied)
     outputs = tracer.graph.outputs

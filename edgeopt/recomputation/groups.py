@@ -14,7 +14,7 @@ from edgeopt.errors import ParameterPatternError
 from edgeopt.recomputation.flow import Flow, size_of
 from edgeopt.tracing.subgraphs import bodies
 
-__all__ = ["Groups", "automatic_groups", "named_groups"]
+__all__ = ["Groups", "automatic_groups", "named_groups", "with_helpers"]
 
 #: The group of each node that may be computed again. What the backward pass does not find in a group is kept.
 Groups = dict[ir.Node, str]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-import numpy as np
 import onnx_ir as ir
-import onnx_ir.passes.common as common_passes
 
-from edgeopt import tracing as xp
 from edgeopt.recomputation.flow import Flow
 from edgeopt.recomputation.groups import automatic_groups, named_groups, with_helpers
-from edgeopt.tracing import IR_VERSION, Array, Tracer, op
+from edgeopt.tracing import Array, Tracer
+from edgeopt.tracing.ordering import after, zero_after
+from edgeopt.tracing.subgraphs import remove_unused
 
 __all__ = ["recompute"]
 
@@ -42,7 +41,7 @@ def recompute(
         with tracer.scope(f"recompute/{name}"):
             _Copy(tracer, flow, seed, [node for node, group in groups.items() if group == name]).make()
         # The originals that only the backward pass read are of no use now.
-        common_passes.RemoveUnusedNodesPass()(ir.Model(tracer.graph, ir_version=IR_VERSION))
+        remove_unused(tracer.graph)
         tracer.graph.sort()
         flow = Flow(tracer.graph, seed, sources)
 
@@ -67,7 +66,7 @@ class _Copy:
         everyone = {node for nodes in readers.values() for node in nodes}
         if not everyone:
             return
-        zero = self._zero_after(self._openers(everyone))
+        zero = zero_after(map(self._tracer.wrap, self._openers(everyone)))
         for node in self._needed({value for value, nodes in readers.items() if nodes}, inside):
             self._copy(node, inside, zero)
         for value, nodes in readers.items():
@@ -116,20 +115,10 @@ class _Copy:
         ends += [v for n in self._flow.forward if n not in before for v in n.outputs if v.is_graph_output()]
         return [trigger, *ends]
 
-    def _zero_after(self, openers: Sequence[ir.Value]) -> Array:
-        """An int64 0 that is known when all of these are, and not before."""
-        zeros = []
-        for value in openers:
-            first = op.Slice(op.Reshape(self._tracer.wrap(value), [-1]), [0], [1], [0])
-            total = op.ReduceSum(first, [0], keepdims=1)
-            zeros.append(xp.astype(op.IsNaN(total) if total.dtype.kind == "f" else total, np.int64))
-        return op.ReduceSum(op.Concat(*zeros, axis=0), [0], keepdims=0) * 0
-
     def _read(self, value: ir.Value, zero: Array) -> ir.Value:
         """What a copy reads in place of a tensor: parameters as they are, activations behind the barrier."""
         if value in self._flow.activations and value not in self._again:
-            array = self._tracer.wrap(value)
-            self._again[value] = op.Reshape(array, op.Shape(array) + zero).with_shape(array.shape).value
+            self._again[value] = after(self._tracer.wrap(value), zero).value
         return self._again.get(value, value)
 
     def _copy(self, node: ir.Node, inside: Collection[ir.Value], zero: Array) -> None:
