@@ -9,7 +9,8 @@ import torch
 
 from edgeopt.autodiff.registry import RULES
 from edgeopt.autodiff.rules import reduction
-from edgeopt.tracing import op
+from edgeopt.testing import check_gradients
+from edgeopt.tracing import Array, op
 
 X = [(4, 3, 2)]
 # The axes of ONNX Runtime's own training tests; None is all of them.
@@ -117,6 +118,18 @@ def test_a_product_with_zeros(make_step: Callable[..., Any]) -> None:
     assert tensor.grad is not None
     step = make_step(over("ReduceProd", [1], 0), [(3, 3)])
     np.testing.assert_allclose(step.run([x], np.ones(3, np.float32))[1], tensor.grad.numpy())
+
+
+@pytest.mark.parametrize("shapes", [{}, {"x": ("rows", "columns")}], ids=["known", "named"])
+@pytest.mark.parametrize(("axes", "columns"), [([1], 3), ([1], 40), ([0, 1], 20)])
+def test_second_derivatives_of_products_with_zeros(axes: list[int], columns: int, shapes: dict[str, Any]) -> None:
+    x = np.random.default_rng(0).uniform(0.5, 1.5, (3, columns))
+    x[0, 0] = x[1, :2] = 0.0
+
+    def product(x: Array) -> Array:
+        return op.ReduceProd(x, axes, keepdims=0)
+
+    check_gradients(product, {"x": x}, shapes=shapes, order=2)
 
 
 @pytest.mark.parametrize(("operator", "function"), [("ReduceMax", torch.amax), ("ReduceMin", torch.amin)])

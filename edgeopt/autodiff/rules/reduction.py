@@ -11,6 +11,8 @@ from edgeopt.autodiff.arrays import expand_like
 from edgeopt.autodiff.registry import rule
 from edgeopt.autodiff.rules.elementwise import indicator
 from edgeopt.tracing import Array, op
+from edgeopt.tracing.axes import positions
+from edgeopt.tracing.products import running_product
 from edgeopt.tracing.site import Site
 
 
@@ -92,18 +94,18 @@ _FEW = 32
 
 @rule("ReduceProd")
 def reduce_prod(n: Site, g: Array) -> Array:
-    """The product of the others: of all but the zeros where this one is the only zero, 0 where another is zero.
+    """The product of the others, as a product and so right for every derivative, even where several are zero.
 
-    Of few elements, the products are written out, which is right for every derivative even where several are zero.
+    Where axes are not known before the run, the product is divided instead, and zeros are counted: second derivatives
+    at exact zeros are wrong then.
     """
     if _reduces_nothing(n):
         return g
     known = np.arange(n.x.ndim) if _names_no_axes(n) else n.constant(1)
     if known is not None:
         reduced = sorted({int(axis) % n.x.ndim for axis in known.reshape(-1)})
-        sizes = [dim for dim in (n.x.shape[axis] for axis in reduced) if isinstance(dim, int)]
-        if len(sizes) == len(reduced) and 0 < math.prod(sizes) <= _FEW:
-            return _products_of_others(n.x, reduced, sizes) * _with_kept_axes(n, g)
+        if reduced and 0 not in [n.x.shape[axis] for axis in reduced]:
+            return _products_of_others(n.x, reduced) * _with_kept_axes(n, g)
     axes = n.input(1) if n.has(1) else None
     zero = indicator(n.x == xp.zeros_like(n.x), g)
     count = op.ReduceSum(zero, axes, keepdims=1)
@@ -115,14 +117,25 @@ def reduce_prod(n: Site, g: Array) -> Array:
     return others * _with_kept_axes(n, g)
 
 
-def _products_of_others(x: Array, reduced: list[int], sizes: list[int]) -> Array:
+def _products_of_others(x: Array, reduced: list[int]) -> Array:
     """For each element the product of the others over the reduced axes."""
     kept = [axis for axis in range(x.ndim) if axis not in reduced]
-    order, count = [*kept, *reduced], math.prod(sizes)
-    rows = op.Reshape(op.Transpose(x, perm=order), [0] * len(kept) + [1, count])
-    itself = np.eye(count, dtype=np.bool_)
-    factors = op.Where(itself, x.tracer.constant(1.0, x.dtype), rows)
-    products = op.Reshape(op.ReduceProd(factors, [-1], keepdims=0), [0] * len(kept) + sizes)
+    order = [*kept, *reduced]
+    turned = op.Transpose(x, perm=order)
+    sizes = [x.shape[axis] for axis in reduced]
+    count = math.prod(size for size in sizes if isinstance(size, int))
+    is_known = all(isinstance(size, int) for size in sizes)
+    rows = op.Reshape(turned, [0] * len(kept) + [count if is_known else -1])
+    if is_known and count > _FEW:
+        before = running_product(rows, len(kept), count, exclusive=True)
+        products = before * running_product(rows, len(kept), count, reverse=True, exclusive=True)
+    else:
+        # Of an unknown number, as of few, all pairs.
+        at = positions(rows, len(kept))
+        itself = op.Unsqueeze(at, [0]) == op.Unsqueeze(at, [1])
+        factors = op.Where(itself, x.tracer.constant(1.0, x.dtype), op.Unsqueeze(rows, [len(kept)]))
+        products = op.ReduceProd(factors, [-1], keepdims=0)
+    products = op.Reshape(products, op.Shape(turned))
     return op.Transpose(products, perm=[int(i) for i in np.argsort(order)]).with_shape(x.shape)
 
 

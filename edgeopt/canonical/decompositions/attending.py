@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import ml_dtypes
-import numpy as np
 
 from edgeopt import tracing as xp
 from edgeopt.tracing import Array, op
 from edgeopt.tracing.shapes import Dim
 
-__all__ = ["Attended", "additive", "attend", "before_or_at", "floor_of", "join_heads", "positions", "split_heads"]
+__all__ = ["Attended", "additive", "attend", "before_or_at", "floor_of", "join_heads", "split_heads"]
 
 
 class Attended(NamedTuple):
@@ -38,16 +37,6 @@ def join_heads(x: Array) -> Array:
     width = heads * size if isinstance(heads, int) and isinstance(size, int) else None
     together = op.Reshape(op.Transpose(x, perm=[0, 2, 1, 3]), [0, 0, width if width is not None else -1])
     return together.with_shape((batch, sequence, width))
-
-
-def positions(x: Array, axis: int) -> Array:
-    """0, 1, … along an axis of an array."""
-    size = x.shape[axis]
-    if isinstance(size, int):
-        return x.tracer.constant(np.arange(size, dtype=np.int64))
-    at = axis % x.ndim
-    zero, one = (x.tracer.constant(np.int64(number)) for number in (0, 1))
-    return op.Range(zero, op.Squeeze(op.Shape(x, start=at, end=at + 1), [0]), one).with_shape((size,))
 
 
 def floor_of(dtype: Any) -> float:

@@ -15,11 +15,11 @@ from edgeopt.canonical.decompositions.attending import (
     before_or_at,
     floor_of,
     join_heads,
-    positions,
     split_heads,
 )
 from edgeopt.canonical.registry import decomposition
 from edgeopt.tracing import Array, op, to_numpy_dtype
+from edgeopt.tracing.axes import positions
 from edgeopt.tracing.site import Site
 
 

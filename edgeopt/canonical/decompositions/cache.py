@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeopt.canonical.decompositions.attending import positions
 from edgeopt.canonical.registry import decomposition
 from edgeopt.tracing import Array, op
+from edgeopt.tracing.axes import positions
 from edgeopt.tracing.site import Site
 
 

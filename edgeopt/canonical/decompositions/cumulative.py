@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from edgeopt.canonical.decompositions.attending import positions
 from edgeopt.canonical.registry import decomposition
 from edgeopt.tracing import Array, op
+from edgeopt.tracing.axes import positions
+from edgeopt.tracing.products import running_product
 from edgeopt.tracing.site import Site
 
 
@@ -26,19 +25,7 @@ def cum_prod(n: Site) -> Array:
     length = n.x.shape[axis]
     if not isinstance(length, int):
         return _by_triangle(n.x, axis, reverse, exclusive)
-    y = _shifted(n.x, axis, 1, reverse) if exclusive else n.x
-    step = 1
-    while step < length:
-        y = y * _shifted(y, axis, step, reverse)
-        step *= 2
-    return y
-
-
-def _shifted(x: Array, axis: int, step: int, reverse: bool) -> Array:
-    """The elements moved along the axis, ones where none arrive."""
-    pads = np.zeros(2 * x.ndim, np.int64)
-    pads[axis], pads[axis + x.ndim] = (-step, step) if reverse else (step, -step)
-    return op.Pad(x, pads, x.tracer.constant(1.0, x.dtype)).with_shape(x.shape)
+    return running_product(n.x, axis, length, reverse=reverse, exclusive=exclusive)
 
 
 def _by_triangle(x: Array, axis: int, reverse: bool, exclusive: bool) -> Array:

@@ -11,13 +11,13 @@ from edgeopt.canonical.decompositions.attending import (
     attend,
     before_or_at,
     join_heads,
-    positions,
     split_heads,
 )
 from edgeopt.canonical.decompositions.root_mean_square import by_root_mean_square
 from edgeopt.canonical.decompositions.rotary import rotate
 from edgeopt.canonical.registry import decomposition
 from edgeopt.tracing import Array, op
+from edgeopt.tracing.axes import positions
 from edgeopt.tracing.site import Site
 
 _FILTER = -10000.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from edgeopt import tracing as xp
-from edgeopt.canonical.decompositions.attending import positions
 from edgeopt.canonical.registry import decomposition
 from edgeopt.tracing import Array, op
+from edgeopt.tracing.axes import positions
 from edgeopt.tracing.site import Site
 
 __all__ = ["rotate"]
