@@ -13,7 +13,7 @@ from edgeopt.array_types import Array, Namespace
 from edgeopt.compat.settings import rate
 from edgeopt.compat.trees import flatten, unflatten
 from edgeopt.errors import ConfigurationError
-from edgeopt.optimizers import Optimizer
+from edgeopt.optimizers import GroupArrays, Optimizer
 
 __all__ = ["GradientTransformation", "RuleState", "gradient_transformation"]
 
@@ -75,15 +75,13 @@ def gradient_transformation(rule: Optimizer) -> GradientTransformation:
         names = [str(place) for place in range(len(leaves))]
         hyper = {name: scalar(value) for name, value in rule.hyperparameters().items()}
         hyper["lr"] = rate(xp, rule, rule.schedule.base, state.count, scalar)
-        moved, slots, shared = rule.update_all(
-            xp,
+        group = GroupArrays(
             dict(zip(names, leaves, strict=True)),
             dict(zip(names, gradients, strict=True)),
             dict(zip(names, state.slots, strict=True)),
             state.shared,
-            hyper,
-            xp.asarray(state.count + 1),
         )
+        moved, slots, shared = rule.update_all(xp, group, hyper, xp.asarray(state.count + 1))
         changes = [moved[name] - leaf for name, leaf in zip(names, leaves, strict=True)]
         kept = tuple({**old, **slots[name]} for name, old in zip(names, state.slots, strict=True))
         return unflatten(structure, changes), RuleState(state.count + 1, kept, {**state.shared, **shared})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -11,9 +10,7 @@ import numpy as np
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import at_least, fraction, require
 from edgeopt.optimizers.adam import Adam
-from edgeopt.optimizers.base import Arrays, Optimizer, Updated, UpdatedAll, static
-from edgeopt.optimizers.ingredients import Ingredient
-from edgeopt.schedules import Schedule
+from edgeopt.optimizers.base import Arrays, Updated, Wrapper, static
 
 __all__ = ["Averaged", "AveragedAdam", "Averaging"]
 
@@ -40,7 +37,7 @@ def _moved(xp: Namespace, average: Array, param: Array, share: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Averaged(Optimizer):
+class Averaged(Wrapper):
     """An average of the parameters beside another optimizer: SWA (Izmailov et al., UAI 2018, arXiv:1803.05407) or EMA.
 
     The inner optimizer trains as it would alone. Evaluation, prediction and the exported model use the average a of
@@ -60,67 +57,33 @@ class Averaged(Optimizer):
         ConfigurationError: A number out of its range, an unknown mode, or `inner` is no optimizer.
     """
 
-    inner: Optimizer
     mode: Averaging = "mean"
     start: int = static(0)
     every: int = static(1)
     beta: float = 0.999
 
     def __post_init__(self) -> None:
-        require(isinstance(self.inner, Optimizer), f"inner must be an optimizer, got {self.inner!r}")
+        super().__post_init__()
         modes = get_args(Averaging)
         require(self.mode in modes, f"mode must be one of {', '.join(modes)}, got {self.mode!r}")
         at_least("start", self.start, 0)
         at_least("every", self.every, 1)
         fraction("beta", self.beta)
 
-    @property
-    def schedule(self) -> Schedule:
-        """The schedule of the inner optimizer."""
-        return self.inner.schedule
-
-    @property
-    def elementwise(self) -> bool:
-        """As the inner optimizer."""
-        return self.inner.elementwise
-
     def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Return the slots of the inner optimizer, and the parameter for the average."""
-        return {**self.inner.init(param), SLOT: param.copy()}
-
-    def init_shared(self, params: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the shared slots of the inner optimizer."""
-        return self.inner.init_shared(params)
-
-    def ingredients(self, param: np.ndarray[Any, Any]) -> dict[str, Ingredient]:
-        """Return what the inner optimizer needs."""
-        return self.inner.ingredients(param)
+        return {**super().init(param), SLOT: param.copy()}
 
     def hyperparameters(self) -> dict[str, float]:
         """Return the numbers of the inner optimizer, and beta where it is used."""
         own = {} if self.mode == "mean" else {"averaged.beta": float(self.beta)}
-        return {**self.inner.hyperparameters(), **own}
+        return {**super().hyperparameters(), **own}
 
-    def update(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
-        """Take one step; see the class for the equations."""
-        moved, slots = self.inner.update(xp, param, grad, state, hyper, step)
-        return moved, {**slots, SLOT: _moved(xp, state[SLOT], moved, self._due_share(xp, hyper, step))}
-
-    def update_all(
-        self,
-        xp: Namespace,
-        params: Arrays,
-        grads: Arrays,
-        states: Mapping[str, Arrays],
-        shared: Arrays,
-        hyper: Arrays,
-        step: Array,
-    ) -> UpdatedAll:
-        """Take one step of the inner optimizer, then average each parameter on its own."""
-        moved, slots, shared = self.inner.update_all(xp, params, grads, states, shared, hyper, step)
-        share = self._due_share(xp, hyper, step)
-        averages = {name: _moved(xp, states[name][SLOT], moved[name], share) for name in params}
-        return moved, {name: {**slots[name], SLOT: averages[name]} for name in params}, shared
+    def follow(
+        self, xp: Namespace, param: Array, slots: dict[str, Array], state: Arrays, hyper: Arrays, step: Array
+    ) -> Updated:
+        """Average the parameter."""
+        return param, {**slots, SLOT: _moved(xp, state[SLOT], param, self._due_share(xp, hyper, step))}
 
     def _due_share(self, xp: Namespace, hyper: Arrays, step: Array) -> Array:
         """The weight of the parameter after this update: 0 where it does not enter."""

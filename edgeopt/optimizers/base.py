@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
 from edgeopt.array_types import Array, Namespace
-from edgeopt.checks import at_least, fraction
+from edgeopt.checks import at_least, fraction, require
 from edgeopt.optimizers.ingredients import Ingredient
 from edgeopt.schedules import Schedule, as_schedule
 from edgeopt.schedules.base import numbers, static
@@ -18,10 +18,12 @@ from edgeopt.schedules.base import numbers, static
 __all__ = [
     "Arrays",
     "Collective",
+    "GroupArrays",
     "Optimizer",
     "Rule",
     "Updated",
     "UpdatedAll",
+    "Wrapper",
     "initial_state",
     "static",
     "zeros",
@@ -32,6 +34,23 @@ Arrays: TypeAlias = Mapping[str, Array]
 
 #: The next parameter and the next value of its slots.
 Updated: TypeAlias = tuple[Array, dict[str, Array]]
+
+
+class GroupArrays(NamedTuple):
+    """What a group is updated from, by the names of its parameters; a name may stand for several that were joined.
+
+    Attributes:
+        params: The parameters.
+        grads: Their gradients.
+        states: For each parameter its slots and ingredients.
+        shared: The slots of `Optimizer.init_shared`.
+    """
+
+    params: Arrays
+    grads: Arrays
+    states: Mapping[str, Arrays]
+    shared: Arrays
+
 
 #: The next parameters, the next values of the slots of each, and the next values of the shared slots.
 UpdatedAll: TypeAlias = tuple[dict[str, Array], dict[str, dict[str, Array]], dict[str, Array]]
@@ -101,24 +120,12 @@ class Optimizer(ABC):
             step: A 0-d int64 array, 1 at the first update.
         """
 
-    def update_all(
-        self,
-        xp: Namespace,
-        params: Arrays,
-        grads: Arrays,
-        states: Mapping[str, Arrays],
-        shared: Arrays,
-        hyper: Arrays,
-        step: Array,
-    ) -> UpdatedAll:
-        """Update all parameters of a group, given by name; a name may stand for several that were joined.
-
-        Args are those of `update`, and `shared`, the slots of `init_shared`.
-        """
+    def update_all(self, xp: Namespace, group: GroupArrays, hyper: Arrays, step: Array) -> UpdatedAll:
+        """Update all parameters of a group; `hyper` and `step` are those of `update`."""
         moved: dict[str, Array] = {}
         slots: dict[str, dict[str, Array]] = {}
-        for name, param in params.items():
-            moved[name], slots[name] = self.update(xp, param, grads[name], states[name], hyper, step)
+        for name, param in group.params.items():
+            moved[name], slots[name] = self.update(xp, param, group.grads[name], group.states[name], hyper, step)
         return moved, slots, {}
 
     def view(self, xp: Namespace, param: Array, state: Arrays, hyper: Arrays, step: Array) -> Array:
@@ -175,21 +182,76 @@ class Collective(Optimizer):
 
     def update(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Update a group of one parameter; the shared slots are among its own."""
-        moved, slots, shared = self.update_all(xp, {"": param}, {"": grad}, {"": state}, state, hyper, step)
+        group = GroupArrays({"": param}, {"": grad}, {"": state}, state)
+        moved, slots, shared = self.update_all(xp, group, hyper, step)
         return moved[""], {**slots[""], **shared}
 
     @abstractmethod
-    def update_all(
-        self,
-        xp: Namespace,
-        params: Arrays,
-        grads: Arrays,
-        states: Mapping[str, Arrays],
-        shared: Arrays,
-        hyper: Arrays,
-        step: Array,
-    ) -> UpdatedAll:
+    def update_all(self, xp: Namespace, group: GroupArrays, hyper: Arrays, step: Array) -> UpdatedAll:
         """Return the next parameters, slots and shared slots; see `Optimizer.update` for what is given."""
+
+
+@dataclass(frozen=True)
+class Wrapper(Optimizer):
+    """An optimizer around another one, which is asked for everything that the outer one does not say itself.
+
+    Raises:
+        ConfigurationError: `inner` is no optimizer.
+    """
+
+    inner: Optimizer
+
+    def __post_init__(self) -> None:
+        require(isinstance(self.inner, Optimizer), f"inner must be an optimizer, got {self.inner!r}")
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule of the inner optimizer."""
+        return self.inner.schedule
+
+    @property
+    def elementwise(self) -> bool:
+        """As the inner optimizer."""
+        return self.inner.elementwise
+
+    def init(self, param: NumpyArray) -> dict[str, NumpyArray]:
+        """Return the slots of the inner optimizer."""
+        return self.inner.init(param)
+
+    def init_shared(self, params: Mapping[str, NumpyArray]) -> dict[str, NumpyArray]:
+        """Return the shared slots of the inner optimizer."""
+        return self.inner.init_shared(params)
+
+    def ingredients(self, param: NumpyArray) -> dict[str, Ingredient]:
+        """Return what the inner optimizer needs."""
+        return self.inner.ingredients(param)
+
+    def hyperparameters(self) -> dict[str, float]:
+        """Return the numbers of the inner optimizer."""
+        return self.inner.hyperparameters()
+
+    def view(self, xp: Namespace, param: Array, state: Arrays, hyper: Arrays, step: Array) -> Array:
+        """Return the view of the inner optimizer."""
+        return self.inner.view(xp, param, state, hyper, step)
+
+    def update(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
+        """Take a step of the inner optimizer, and go on from there."""
+        moved, slots = self.inner.update(xp, param, grad, state, hyper, step)
+        return self.follow(xp, moved, slots, state, hyper, step)
+
+    def update_all(self, xp: Namespace, group: GroupArrays, hyper: Arrays, step: Array) -> UpdatedAll:
+        """Take a step of the inner optimizer, and go on from there with each parameter on its own."""
+        moved, slots, shared = self.inner.update_all(xp, group, hyper, step)
+        results = {
+            name: self.follow(xp, moved[name], slots[name], group.states[name], hyper, step) for name in group.params
+        }
+        return {name: own[0] for name, own in results.items()}, {name: own[1] for name, own in results.items()}, shared
+
+    @abstractmethod
+    def follow(
+        self, xp: Namespace, param: Array, slots: dict[str, Array], state: Arrays, hyper: Arrays, step: Array
+    ) -> Updated:
+        """Return what becomes of the parameter and the slots that the inner optimizer has left."""
 
 
 def zeros(param: NumpyArray, *slots: str) -> dict[str, NumpyArray]:

@@ -11,7 +11,7 @@ import numpy as np
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import at_least, fraction, positive
 from edgeopt.optimizers.averages import bias_correction, ema
-from edgeopt.optimizers.base import Arrays, Collective, Rule, UpdatedAll, static, zeros
+from edgeopt.optimizers.base import Arrays, Collective, GroupArrays, Rule, UpdatedAll, static, zeros
 from edgeopt.optimizers.distance import group_norm, growing, total
 from edgeopt.schedules import Schedule
 
@@ -98,17 +98,9 @@ class DAdaptAdam(DAdaptation):
         """Return zeros for the averages."""
         return zeros(param, "exp_avg", "exp_avg_sq", "s")
 
-    def update_all(
-        self,
-        xp: Namespace,
-        params: Arrays,
-        grads: Arrays,
-        states: Mapping[str, Arrays],
-        shared: Arrays,
-        hyper: Arrays,
-        step: Array,
-    ) -> UpdatedAll:
+    def update_all(self, xp: Namespace, group: GroupArrays, hyper: Arrays, step: Array) -> UpdatedAll:
         """Take one step; see the class for the equations."""
+        params, grads, states, shared = group
         beta1, beta2, moving = hyper["beta1"], hyper["beta2"], hyper["lr"] > 0
         factor = shared["d"] * hyper["lr"]
         if self.use_bias_correction:
@@ -177,17 +169,9 @@ class DAdaptSGD(DAdaptation):
         """Return d0 for the distance, and zeros for its numerator and the norm of the first gradient."""
         return {**super().init_shared(params), "first_norm": np.zeros(())}
 
-    def update_all(
-        self,
-        xp: Namespace,
-        params: Arrays,
-        grads: Arrays,
-        states: Mapping[str, Arrays],
-        shared: Arrays,
-        hyper: Arrays,
-        step: Array,
-    ) -> UpdatedAll:
+    def update_all(self, xp: Namespace, group: GroupArrays, hyper: Arrays, step: Array) -> UpdatedAll:
         """Take one step; see the class for the equations."""
+        params, grads, states, shared = group
         slopes = {name: self._uphill(xp, params[name], grad, hyper, decayed=True) for name, grad in grads.items()}
         first = shared["first_norm"]
         first = xp.where(first > 0, first, group_norm(xp, list(slopes.values())))
@@ -236,17 +220,9 @@ class DAdaptLion(DAdaptation):
         """Return zeros for the averages."""
         return zeros(param, "exp_avg", "s")
 
-    def update_all(
-        self,
-        xp: Namespace,
-        params: Arrays,
-        grads: Arrays,
-        states: Mapping[str, Arrays],
-        shared: Arrays,
-        hyper: Arrays,
-        step: Array,
-    ) -> UpdatedAll:
+    def update_all(self, xp: Namespace, group: GroupArrays, hyper: Arrays, step: Array) -> UpdatedAll:
         """Take one step; see the class for the equations."""
+        params, grads, states, shared = group
         factor, root = shared["d"] * hyper["lr"], xp.sqrt(hyper["beta2"])
         moved: dict[str, Array] = {}
         slots: dict[str, dict[str, Array]] = {}

@@ -10,7 +10,7 @@ import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import positive
-from edgeopt.optimizers.base import Arrays, Collective, Rule, UpdatedAll, static
+from edgeopt.optimizers.base import Arrays, Collective, GroupArrays, Rule, UpdatedAll, static
 from edgeopt.optimizers.distance import group_norm
 from edgeopt.schedules import Schedule
 
@@ -59,17 +59,9 @@ class DoG(Collective, Rule):
         square = sum(float(np.sum(np.square(param, dtype=np.float64))) for param in params.values())
         return {"max_distance": np.asarray(self.reps_rel * (1.0 + square**0.5)), "sum_sq_grad": np.zeros(())}
 
-    def update_all(
-        self,
-        xp: Namespace,
-        params: Arrays,
-        grads: Arrays,
-        states: Mapping[str, Arrays],
-        shared: Arrays,
-        hyper: Arrays,
-        step: Array,
-    ) -> UpdatedAll:
+    def update_all(self, xp: Namespace, group: GroupArrays, hyper: Arrays, step: Array) -> UpdatedAll:
         """Take one step; see the class for the equations."""
+        params, grads, states, shared = group
         slopes = {name: -grad if self.maximize else grad for name, grad in grads.items()}
         if self.weight_decay:
             decay = hyper["weight_decay"]

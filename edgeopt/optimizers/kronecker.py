@@ -6,7 +6,6 @@ the layers at hand and gives the statistics. That is why neither is in the regis
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import at_least, fraction, positive
 from edgeopt.optimizers.averages import bias_correction, ema
-from edgeopt.optimizers.base import Arrays, Collective, Rule, Updated, UpdatedAll, static, zeros
+from edgeopt.optimizers.base import Arrays, Collective, GroupArrays, Rule, Updated, UpdatedAll, static, zeros
 from edgeopt.optimizers.descent import Decay, Descent
 from edgeopt.optimizers.ingredients import Ingredient, LayerStatistic
 from edgeopt.optimizers.timing import kept_unless, starts_period
@@ -94,17 +93,9 @@ class Eva(Collective, Rule):
         """The mean input and the mean gradient of the output."""
         return _statistics(param, "the inputs", "the gradients of the outputs")
 
-    def update_all(
-        self,
-        xp: Namespace,
-        params: Arrays,
-        grads: Arrays,
-        states: Mapping[str, Arrays],
-        shared: Arrays,
-        hyper: Arrays,
-        step: Array,
-    ) -> UpdatedAll:
+    def update_all(self, xp: Namespace, group: GroupArrays, hyper: Arrays, step: Array) -> UpdatedAll:
         """Take one step; see the class for the equations."""
+        params, grads, states, _ = group
         sign = -1.0 if self.maximize else 1.0
         directions: dict[str, Array] = {}
         slots: dict[str, dict[str, Array]] = {name: {} for name in params}

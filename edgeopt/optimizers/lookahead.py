@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
-from edgeopt.checks import at_least, fraction, require
-from edgeopt.optimizers.base import Arrays, Optimizer, Updated, UpdatedAll, static
+from edgeopt.checks import at_least, fraction
+from edgeopt.optimizers.base import Arrays, Updated, Wrapper, static
 from edgeopt.optimizers.descent import Decay
-from edgeopt.optimizers.ingredients import Ingredient
 from edgeopt.optimizers.radam import RAdam
 from edgeopt.optimizers.timing import is_multiple
-from edgeopt.schedules import Schedule
 
 __all__ = ["Lookahead", "Ranger"]
 
@@ -28,7 +25,7 @@ def _drawn_back(xp: Namespace, param: Array, slow: Array, alpha: Array, due: Arr
 
 
 @dataclass(frozen=True)
-class Lookahead(Optimizer):
+class Lookahead(Wrapper):
     """Lookahead around another optimizer (Zhang et al., NeurIPS 2019, arXiv:1907.08610).
 
     The inner optimizer updates θ and keeps its state. After every `every` updates::
@@ -45,71 +42,29 @@ class Lookahead(Optimizer):
         ConfigurationError: A number out of its range, or `inner` is no optimizer.
     """
 
-    inner: Optimizer
     every: int = static(5)
     alpha: float = 0.5
 
     def __post_init__(self) -> None:
-        require(isinstance(self.inner, Optimizer), f"inner must be an optimizer, got {self.inner!r}")
+        super().__post_init__()
         at_least("every", self.every, 1)
         fraction("alpha", self.alpha, closed=True)
 
-    @property
-    def schedule(self) -> Schedule:
-        """The schedule of the inner optimizer."""
-        return self.inner.schedule
-
-    @property
-    def elementwise(self) -> bool:
-        """As the inner optimizer."""
-        return self.inner.elementwise
-
     def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Return the slots of the inner optimizer, and the parameter for the slow copy."""
-        return {**self.inner.init(param), "slow_param": param.copy()}
-
-    def init_shared(self, params: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the shared slots of the inner optimizer."""
-        return self.inner.init_shared(params)
-
-    def ingredients(self, param: np.ndarray[Any, Any]) -> dict[str, Ingredient]:
-        """Return what the inner optimizer needs."""
-        return self.inner.ingredients(param)
+        return {**super().init(param), "slow_param": param.copy()}
 
     def hyperparameters(self) -> dict[str, float]:
         """Return the numbers of the inner optimizer, and alpha."""
-        return {**self.inner.hyperparameters(), "lookahead.alpha": float(self.alpha)}
+        return {**super().hyperparameters(), "lookahead.alpha": float(self.alpha)}
 
-    def update(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
-        """Take one step; see the class for the equations."""
-        moved, slots = self.inner.update(xp, param, grad, state, hyper, step)
-        return self._drawn_back(xp, moved, slots, state, hyper, step)
-
-    def update_all(
-        self,
-        xp: Namespace,
-        params: Arrays,
-        grads: Arrays,
-        states: Mapping[str, Arrays],
-        shared: Arrays,
-        hyper: Arrays,
-        step: Array,
-    ) -> UpdatedAll:
-        """Take one step of the inner optimizer, then draw each parameter back on its own."""
-        moved, slots, shared = self.inner.update_all(xp, params, grads, states, shared, hyper, step)
-        results = {name: self._drawn_back(xp, moved[name], slots[name], states[name], hyper, step) for name in params}
-        return {name: own[0] for name, own in results.items()}, {name: own[1] for name, own in results.items()}, shared
-
-    def _drawn_back(
+    def follow(
         self, xp: Namespace, param: Array, slots: dict[str, Array], state: Arrays, hyper: Arrays, step: Array
     ) -> Updated:
+        """Draw the parameter back where it is due."""
         due = is_multiple(xp, step, self.every)
         param, slow = _drawn_back(xp, param, state["slow_param"], hyper["lookahead.alpha"], due)
         return param, {**slots, "slow_param": slow}
-
-    def view(self, xp: Namespace, param: Array, state: Arrays, hyper: Arrays, step: Array) -> Array:
-        """Return the view of the inner optimizer."""
-        return self.inner.view(xp, param, state, hyper, step)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import at_least, positive, require
 from edgeopt.optimizers.averages import ema
-from edgeopt.optimizers.base import Arrays, Collective, Rule, UpdatedAll, static
+from edgeopt.optimizers.base import Arrays, Collective, GroupArrays, Rule, UpdatedAll, static
 from edgeopt.optimizers.matrices import bounded, eigen, transposed
 
 __all__ = ["LoRARITE"]
@@ -112,17 +112,9 @@ class LoRARITE(Collective, Rule):
                 require(small, f"{name!r} and {other!r} are no factors of one rank, at most {self.max_rank}")
         return {}
 
-    def update_all(
-        self,
-        xp: Namespace,
-        params: Arrays,
-        grads: Arrays,
-        states: Mapping[str, Arrays],
-        shared: Arrays,
-        hyper: Arrays,
-        step: Array,
-    ) -> UpdatedAll:
+    def update_all(self, xp: Namespace, group: GroupArrays, hyper: Arrays, step: Array) -> UpdatedAll:
         """Take one step; see the class for the equations."""
+        params, grads, states, _ = group
         sign = -1.0 if self.maximize else 1.0
         columns = {name: self._columns(xp, name, params, param) for name, param in params.items()}
         paired = {name: other for name in params if (other := _partner(name)) is not None and other in params}

@@ -11,7 +11,7 @@ import numpy as np
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import at_least, fraction, positive
 from edgeopt.optimizers.averages import bias_correction, ema
-from edgeopt.optimizers.base import Arrays, Collective, Rule, UpdatedAll, static
+from edgeopt.optimizers.base import Arrays, Collective, GroupArrays, Rule, UpdatedAll, static
 from edgeopt.optimizers.distance import growing, total
 from edgeopt.schedules import Schedule
 
@@ -91,17 +91,9 @@ class Prodigy(Collective, Rule):
         """Return d0 for the distances, and zero for the numerator."""
         return {"d": np.asarray(self.d0), "d_max": np.asarray(self.d0), "d_numerator": np.zeros(())}
 
-    def update_all(
-        self,
-        xp: Namespace,
-        params: Arrays,
-        grads: Arrays,
-        states: Mapping[str, Arrays],
-        shared: Arrays,
-        hyper: Arrays,
-        step: Array,
-    ) -> UpdatedAll:
+    def update_all(self, xp: Namespace, group: GroupArrays, hyper: Arrays, step: Array) -> UpdatedAll:
         """Take one step; see the class for the equations."""
+        params, grads, states, shared = group
         lr, d = hyper["lr"], shared["d"]
         beta3 = xp.sqrt(hyper["beta2"]) if self.beta3 is None else xp.asarray(self.beta3, dtype=xp.float64)
         factor = d * lr

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from edgeopt import tracing as xp
-from edgeopt.optimizers import Curvature
+from edgeopt.optimizers import Curvature, GroupArrays
 from edgeopt.tracing import Array, op
 from edgeopt.training.builder import GraphBuilder
 from edgeopt.training.fused import static_flags
@@ -146,7 +146,7 @@ def _update_group(
             states[unit.name] |= {key: unit.gather(x, f"{key}.") for key in group.needs(unit)}
         shared = {slot: x[f"shared.{slot}"] for slot in group.shared}
         own = {key: x[key] for key in hyper}
-        moved, slots, shared = rule.update_all(xp, params, grads, states, shared, own, x["step"])
+        moved, slots, shared = rule.update_all(xp, GroupArrays(params, grads, states, shared), own, x["step"])
         results = {f"shared.{slot}": value for slot, value in shared.items()}
         for unit in group.units:
             results |= {f"{slot}.{unit.name}": value for slot, value in slots[unit.name].items()}

@@ -12,7 +12,7 @@ import pytest
 
 from edgeopt import Bundle, tracing
 from edgeopt.losses import CrossEntropy
-from edgeopt.optimizers import OPTIMIZERS, Group, Optimizer
+from edgeopt.optimizers import OPTIMIZERS, Group, GroupArrays, Optimizer
 from edgeopt.tracing.subgraphs import all_nodes
 from edgeopt.training import ForwardGraph, ForwardModel, compose
 
@@ -56,7 +56,8 @@ def train_numpy(rule: Optimizer, groups: list[tuple[float, list[str]]]) -> dict[
         for place, (factor, names) in enumerate(groups):
             own, slopes = ({name: source[name] for name in names} for source in (params, grads))
             hyper = {**numbers, "lr": lr * factor}
-            moved, slots, common = rule.update_all(numpy_namespace, own, slopes, states, shared[place], hyper, step)
+            group = GroupArrays(own, slopes, states, shared[place])
+            moved, slots, common = rule.update_all(numpy_namespace, group, hyper, step)
             params |= moved
             shared[place] = {**shared[place], **common}
             states |= {name: {**states[name], **slots[name]} for name in names}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edgeopt.errors import ConfigurationError
-from edgeopt.optimizers import DAdaptAdam, DAdaptLion, DAdaptSGD, DoG, Prodigy
+from edgeopt.optimizers import DAdaptAdam, DAdaptLion, DAdaptSGD, DoG, GroupArrays, Prodigy
 
 INF = float("inf")
 
@@ -154,7 +154,8 @@ def test_parameters_of_a_group_share_the_estimate(rule, reference, xp, draws):
         hyper = {name: xp.asarray(value, dtype=xp.float64) for name, value in numbers.items()}
         for t, grad in enumerate(grads, 1):
             slopes = {name: xp.asarray(grad[part]) for name, part in parts.items()}
-            params, states, shared = rule.update_all(xp, params, slopes, states, shared, hyper, xp.asarray(t))
+            group = GroupArrays(params, slopes, states, shared)
+            params, states, shared = rule.update_all(xp, group, hyper, xp.asarray(t))
         together = np.concatenate([np.asarray(params[name]) for name in parts])
         np.testing.assert_allclose(together, reference(start, grads), rtol=1e-12, atol=1e-12)
 

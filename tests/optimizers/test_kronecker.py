@@ -11,7 +11,7 @@ import pytest
 from edgeopt import tracing
 from edgeopt.errors import ConfigurationError, SignatureError
 from edgeopt.losses import MSE
-from edgeopt.optimizers import AdaFisher, Eva
+from edgeopt.optimizers import AdaFisher, Eva, GroupArrays
 from edgeopt.training import ForwardGraph, ForwardModel, compose
 
 SHAPES = {"first": (4, 3), "second": (2, 4), "bias": (4,)}
@@ -33,7 +33,7 @@ def run(rule, start, batches, sides):
     for t, (grads, side) in enumerate(zip(batches, sides, strict=True), 1):
         given = {name: dict(zip(("inputs", "outputs"), side.get(name, ()), strict=False)) for name in params}
         full = {name: {**states[name], **given[name]} for name in params}
-        params, states, _ = rule.update_all(numpy_namespace, params, grads, full, {}, hyper, np.asarray(t))
+        params, states, _ = rule.update_all(numpy_namespace, GroupArrays(params, grads, full, {}), hyper, np.asarray(t))
     return params
 
 

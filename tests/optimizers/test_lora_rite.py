@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from edgeopt.errors import ConfigurationError
-from edgeopt.optimizers import LoRARITE
+from edgeopt.optimizers import GroupArrays, LoRARITE
 
 NAMES = ("net.lora_A.weight", "net.lora_B.weight")
 
@@ -44,7 +44,9 @@ def run(rule, a, b, grads):
     hyper = {name: np.asarray(value) for name, value in {**rule.hyperparameters(), "lr": rule.lr}.items()}
     for t, pair in enumerate(grads, 1):
         given = dict(zip(NAMES, pair, strict=True))
-        params, states, _ = rule.update_all(numpy_namespace, params, given, states, shared, hyper, np.asarray(t))
+        params, states, _ = rule.update_all(
+            numpy_namespace, GroupArrays(params, given, states, shared), hyper, np.asarray(t)
+        )
     return tuple(params.values())
 
 

@@ -55,7 +55,8 @@ class Normalized(Collective, Rule):
     def init_shared(self, params):
         return {"largest": np.zeros((), np.float32), "count": np.asarray(len(params), np.int64)}
 
-    def update_all(self, xp, params, grads, states, shared, hyper, step):
+    def update_all(self, xp, group, hyper, step):
+        params, grads, states, shared = group
         norm = xp.sqrt(sum(xp.sum(xp.square(grad)) for grad in grads.values()))
         rate = xp.astype(hyper["lr"], norm.dtype) / norm
         moved = {name: param - rate * grads[name] for name, param in params.items()}

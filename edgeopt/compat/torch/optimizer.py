@@ -14,7 +14,16 @@ from edgeopt.checks import require
 from edgeopt.compat.ingredients import draw
 from edgeopt.compat.settings import rate, with_settings
 from edgeopt.errors import ConfigurationError
-from edgeopt.optimizers import Collective, Curvature, HutchinsonDiagonal, Ingredient, Noise, Optimizer, Rademacher
+from edgeopt.optimizers import (
+    Collective,
+    Curvature,
+    GroupArrays,
+    HutchinsonDiagonal,
+    Ingredient,
+    Noise,
+    Optimizer,
+    Rademacher,
+)
 
 __all__ = ["RuleOptimizer"]
 
@@ -165,7 +174,7 @@ class RuleOptimizer(torch.optim.Optimizer):
             given[name] = {**self._slots(states[name], group), **needed}
         step = torch.tensor(group["updates"] + 1)
         hyper = self._hyper(group, rule)
-        moved, slots, shared = rule.update_all(xp, params, grads, given, first[SHARED], hyper, step)
+        moved, slots, shared = rule.update_all(xp, GroupArrays(params, grads, given, first[SHARED]), hyper, step)
         first[SHARED] = {**first[SHARED], **{slot: _kept(value) for slot, value in shared.items()}}
         for name, param in params.items():
             states[name].update({slot: _kept(value) for slot, value in slots[name].items()})
