@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from edgeopt_runtime.errors import HyperparameterError
@@ -21,34 +22,31 @@ if TYPE_CHECKING:
 __all__ = ["GreedyLR", "ReduceLROnPlateau"]
 
 
+@dataclass(eq=False)
 class _LossFed(ABC):
     """What both have in common: which metric is read when, what counts as better, which rate is set."""
 
-    def __init__(
-        self,
-        *,
-        factor: float,
-        patience: int,
-        threshold: float,
-        threshold_mode: Literal["rel", "abs"],
-        mode: Literal["min", "max"],
-        cooldown: int,
-        min_lr: float,
-        eps: float,
-        metric: str,
-        every: Literal["step", "epoch"],
-        hyper: str,
-    ) -> None:
-        _require(0.0 < factor < 1.0, f"factor must lie between 0 and 1, got {factor!r}")
-        _require(mode in ("min", "max"), f"mode must be min or max, got {mode!r}")
-        _require(threshold_mode in ("rel", "abs"), f"threshold_mode must be rel or abs, got {threshold_mode!r}")
-        _require(every in ("step", "epoch"), f"every must be step or epoch, got {every!r}")
-        for name, value in {"patience": patience, "cooldown": cooldown, "min_lr": min_lr, "eps": eps}.items():
-            _require(value >= 0, f"{name} must be at least 0, got {value!r}")
-        self.factor, self.patience, self.cooldown = factor, patience, cooldown
-        self.threshold, self.threshold_mode, self.mode = threshold, threshold_mode, mode
-        self.min_lr, self.eps = min_lr, eps
-        self.metric, self.every, self.hyper = metric, every, hyper
+    factor: float = 0.1
+    patience: int = 10
+    threshold: float = 1e-4
+    threshold_mode: Literal["rel", "abs"] = "rel"
+    mode: Literal["min", "max"] = "min"
+    cooldown: int = 0
+    min_lr: float = 0.0
+    eps: float = 1e-8
+    metric: str = "loss"
+    every: Literal["step", "epoch"] = "epoch"
+    hyper: str = "schedule.lr"
+
+    def __post_init__(self) -> None:
+        _require(0.0 < self.factor < 1.0, f"factor must lie between 0 and 1, got {self.factor!r}")
+        _require(self.mode in ("min", "max"), f"mode must be min or max, got {self.mode!r}")
+        _require(
+            self.threshold_mode in ("rel", "abs"), f"threshold_mode must be rel or abs, got {self.threshold_mode!r}"
+        )
+        _require(self.every in ("step", "epoch"), f"every must be step or epoch, got {self.every!r}")
+        for name in ("patience", "cooldown", "min_lr", "eps"):
+            _require(getattr(self, name) >= 0, f"{name} must be at least 0, got {getattr(self, name)!r}")
         self.best = self._worst
 
     def __call__(self, session: TrainingSession, info: FitInfo) -> None:
@@ -91,6 +89,7 @@ class _LossFed(ABC):
         return new if rate - new > self.eps else rate
 
 
+@dataclass(eq=False)
 class ReduceLROnPlateau(_LossFed):
     """Multiply the rate by `factor` after more than `patience` values in a row that are not better.
 
@@ -114,24 +113,8 @@ class ReduceLROnPlateau(_LossFed):
         HyperparameterError: A setting out of its range; later, a metric or a hyperparameter that does not exist.
     """
 
-    def __init__(
-        self,
-        factor: float = 0.1,
-        patience: int = 10,
-        threshold: float = 1e-4,
-        threshold_mode: Literal["rel", "abs"] = "rel",
-        mode: Literal["min", "max"] = "min",
-        cooldown: int = 0,
-        min_lr: float = 0.0,
-        eps: float = 1e-8,
-        metric: str = "loss",
-        every: Literal["step", "epoch"] = "epoch",
-        hyper: str = "schedule.lr",
-    ) -> None:
-        super().__init__(
-            factor=factor, patience=patience, threshold=threshold, threshold_mode=threshold_mode, mode=mode,
-            cooldown=cooldown, min_lr=min_lr, eps=eps, metric=metric, every=every, hyper=hyper,
-        )  # fmt: skip
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._bad = self._resting = 0
 
     def next_rate(self, value: float, rate: float) -> float:
@@ -148,6 +131,7 @@ class ReduceLROnPlateau(_LossFed):
         return self._reduced(rate)
 
 
+@dataclass(eq=False)
 class GreedyLR(_LossFed):
     """Divide the rate by `factor` while values keep getting better, multiply it while they do not.
 
@@ -177,36 +161,25 @@ class GreedyLR(_LossFed):
         HyperparameterError: A setting out of its range; later, a metric or a hyperparameter that does not exist.
     """
 
-    def __init__(
-        self,
-        factor: float = 0.95,
-        patience: int = 10,
-        threshold: float = 1e-6,
-        threshold_mode: Literal["rel", "abs"] = "abs",
-        mode: Literal["min", "max"] = "min",
-        cooldown: int = 0,
-        warmup: int = 0,
-        min_lr: float = 1e-3,
-        max_lr: float = 1.0,
-        eps: float = 1e-8,
-        window: int = 1,
-        reset_start: int = 500,
-        metric: str = "loss",
-        every: Literal["step", "epoch"] = "step",
-        hyper: str = "schedule.lr",
-    ) -> None:
-        super().__init__(
-            factor=factor, patience=patience, threshold=threshold, threshold_mode=threshold_mode, mode=mode,
-            cooldown=cooldown, min_lr=min_lr, eps=eps, metric=metric, every=every, hyper=hyper,
-        )  # fmt: skip
-        _require(warmup >= 0, f"warmup must be at least 0, got {warmup!r}")
-        _require(max_lr >= min_lr, f"max_lr must be at least min_lr, got {max_lr!r}")
-        _require(window >= 1, f"window must be at least 1, got {window!r}")
-        self.warmup, self.max_lr, self.reset_start = warmup, max_lr, reset_start
+    factor: float = 0.95
+    threshold: float = 1e-6
+    threshold_mode: Literal["rel", "abs"] = "abs"
+    min_lr: float = 1e-3
+    every: Literal["step", "epoch"] = "step"
+    warmup: int = 0
+    max_lr: float = 1.0
+    window: int = 1
+    reset_start: int = 500
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(self.warmup >= 0, f"warmup must be at least 0, got {self.warmup!r}")
+        _require(self.max_lr >= self.min_lr, f"max_lr must be at least min_lr, got {self.max_lr!r}")
+        _require(self.window >= 1, f"window must be at least 1, got {self.window!r}")
         self._good = self._bad = self._resting = 0
-        self._left = reset_start
+        self._left = self.reset_start
         self._first: float | None = None
-        self._values: deque[float] = deque(maxlen=window)
+        self._values: deque[float] = deque(maxlen=self.window)
 
     def next_rate(self, value: float, rate: float) -> float:
         """Take in one value of the metric, and return the rate to go on with."""
