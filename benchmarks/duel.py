@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from argparse import ArgumentParser, Namespace
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,6 +49,21 @@ class Schedule:
     warm_up: int = 3
     quiet: float = 0.1
     patience: float = 30.0
+
+    @classmethod
+    def add_options(cls, parser: ArgumentParser) -> None:
+        """Let a script's user choose."""
+        parser.add_argument("--processes", type=int, default=cls.processes, help="fresh starts of each contender")
+        parser.add_argument("--rounds", type=int, default=cls.rounds, help="blocks of each process")
+        parser.add_argument("--block", type=int, default=cls.block, help="steps, or updates, of a block")
+        parser.add_argument(
+            "--patience", type=float, default=cls.patience, help="seconds to wait for quiet, in each process"
+        )
+
+    @classmethod
+    def chosen(cls, options: Namespace) -> Schedule:
+        """What the user has chosen."""
+        return cls(options.processes, options.rounds, options.block, patience=options.patience)
 
 
 @dataclass

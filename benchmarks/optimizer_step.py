@@ -141,17 +141,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Time of AdamW's update: edgeopt against PyTorch.")
     parser.add_argument("--parameters", nargs="+", choices=sorted(SETS), default=list(SETS))
     parser.add_argument("--threads", nargs="+", type=int, default=[1])
-    parser.add_argument("--processes", type=int, default=Schedule.processes, help="fresh starts of each contender")
-    parser.add_argument("--rounds", type=int, default=Schedule.rounds, help="blocks of updates of each process")
-    parser.add_argument("--block", type=int, default=Schedule.block, help="updates of a block")
-    parser.add_argument(
-        "--patience", type=float, default=Schedule.patience, help="seconds to wait for quiet, in each process"
-    )
+    Schedule.add_options(parser)
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("results"), help="folder for the report")
     arguments = parser.parse_args()
-    schedule = Schedule(
-        processes=arguments.processes, rounds=arguments.rounds, block=arguments.block, patience=arguments.patience
-    )
+    schedule = Schedule.chosen(arguments)
     results = []
     for name, threads in itertools.product(arguments.parameters, arguments.threads):
         result = measure(name, threads, schedule)

@@ -47,21 +47,10 @@ def main() -> int:
     parser.add_argument("--models", nargs="+", choices=sorted(SIZES), default=["mlp", "cnn"])
     parser.add_argument("--optimizers", nargs="+", choices=["sgd", "adamw"], default=["sgd", "adamw"])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--processes", type=int, default=Schedule.processes, help="fresh starts of each contender")
-    parser.add_argument("--rounds", type=int, default=Schedule.rounds, help="blocks of steps of each process")
-    parser.add_argument("--block", type=int, default=Schedule.block, help="steps of a block")
-    parser.add_argument(
-        "--patience", type=float, default=Schedule.patience, help="seconds to wait for quiet, in each process"
-    )
+    Schedule.add_options(parser)
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("results"), help="folder for the report")
     arguments = parser.parse_args()
-
-    schedule = Schedule(
-        processes=arguments.processes,
-        rounds=arguments.rounds,
-        block=arguments.block,
-        patience=arguments.patience,
-    )
+    schedule = Schedule.chosen(arguments)
     results = []
     for model, optimizer, threads in itertools.product(arguments.models, arguments.optimizers, arguments.threads):
         result = measure(Workload(model, optimizer, threads), schedule)
