@@ -41,7 +41,7 @@ def _defaults(op_type: str) -> dict[str, Any]:
     schema = onnx.defs.get_schema(op_type, OPSET, "")
     # The bodies that onnx has for some operators do not know what holds when an attribute is absent. Its stubs forget
     # both attributes.
-    if schema.has_function or schema.has_context_dependent_function:  # type: ignore[attr-defined]
+    if schema.has_function or schema.has_context_dependent_function:  # type: ignore[attr-defined]  # see above
         return {}
     protos = {name: attribute.default_value for name, attribute in schema.attributes.items()}
     return {name: _value(ir.serde.deserialize_attribute(proto)) for name, proto in protos.items() if proto.name}

@@ -35,4 +35,4 @@ def test_what_has_no_equal_is_refused() -> None:
 def test_the_packages_names_are_its_modules() -> None:
     assert dir(edgeopt.compat) == ["keras", "optax", "torch"]
     with pytest.raises(AttributeError, match="tensorflow"):
-        edgeopt.compat.tensorflow  # noqa: B018
+        edgeopt.compat.tensorflow  # noqa: B018  # the access is the test

@@ -129,7 +129,7 @@ class Choosing(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         positive = lambda x: torch.tanh(self.first(x))  # noqa: E731  # torch.cond takes functions
-        negative = lambda x: torch.sin(self.second(x)) + self.first(x)  # noqa: E731
+        negative = lambda x: torch.sin(self.second(x)) + self.first(x)  # noqa: E731  # torch.cond takes functions
         return self.head(torch.cond(x.sum() > 0, positive, negative, (x,)))
 
 

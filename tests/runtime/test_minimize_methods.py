@@ -88,7 +88,7 @@ def test_the_minimum_of_rosenbrocks_function_is_found(name: str) -> None:
 @pytest.mark.parametrize("scaling", [None, "al-baali", "oren-luenberger"])
 @pytest.mark.parametrize("initial_scaling", [True, False])
 def test_every_scaling_of_bfgs_reaches_the_minimum(scaling: str | None, initial_scaling: bool) -> None:
-    settings = METHODS["ssbfgs"](scaling=scaling, initial_scaling=initial_scaling)  # type: ignore[call-arg]
+    settings = METHODS["ssbfgs"](scaling=scaling, initial_scaling=initial_scaling)  # type: ignore[call-arg]  # settings of this one
     x, result = run(rosenbrock(), settings)
     assert result.converged
     assert np.abs(x - 1).max() <= 1e-8
@@ -207,7 +207,7 @@ def test_damping_shortens_a_newton_step() -> None:
     objective, _ = quadratic()
     exact, _ = run(objective, METHODS["newton_cg"](max_iter=1))
     objective, _ = quadratic()
-    damped, _ = run(objective, METHODS["newton_cg"](max_iter=1, damping=10.0))  # type: ignore[call-arg]
+    damped, _ = run(objective, METHODS["newton_cg"](max_iter=1, damping=10.0))  # type: ignore[call-arg]  # settings of this one
     assert np.linalg.norm(damped) < np.linalg.norm(exact)
 
 

@@ -63,8 +63,8 @@ def test_an_operation_goes_to_the_innermost_graph_of_its_operands(tracer: Tracer
     inner = tracer.subgraph("body")
     state = inner.argument("state", np.float32, (3,))
     both = [x * state, state * x, op.Sum(x, x, state)]
-    assert {array.value.producer().graph for array in both} == {inner.graph}  # type: ignore[union-attr]
-    assert (x * x).value.producer().graph is tracer.graph  # type: ignore[union-attr]
+    assert {array.value.producer().graph for array in both} == {inner.graph}  # type: ignore[union-attr]  # it has one
+    assert (x * x).value.producer().graph is tracer.graph  # type: ignore[union-attr]  # it has one
 
 
 def test_captured_tensors_are_operands_in_the_order_of_their_use(tracer: Tracer) -> None:
