@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from edgeopt import bundle, compat, errors, losses, metrics, optimizers, schedules, testing, transforms
     from edgeopt.bundle import Bundle
-    from edgeopt.derivatives import gradient
+    from edgeopt.derivatives import gradient, hessian_vector
     from edgeopt_exporters.export import export
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "errors",
     "export",
     "gradient",
+    "hessian_vector",
     "losses",
     "metrics",
     "optimizers",
@@ -31,7 +32,12 @@ __all__ = [
     "transforms",
 ]
 
-_LAZY = {"Bundle": "edgeopt.bundle", "export": "edgeopt_exporters.export", "gradient": "edgeopt.derivatives"}
+_LAZY = {
+    "Bundle": "edgeopt.bundle",
+    "export": "edgeopt_exporters.export",
+    "gradient": "edgeopt.derivatives",
+    "hessian_vector": "edgeopt.derivatives",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -137,3 +137,48 @@ def test_integers_random_numbers_and_missing_rules_are_refused():
     custom.opset_import.append(helper.make_opsetid("mine", 1))
     with pytest.raises(UnsupportedOperatorError, match="mine::Own"):
         edgeopt.gradient(custom, of="y", wrt="x")
+
+
+def test_the_value_beside_the_gradient():
+    model = edgeopt.gradient(energy(), of="energy", wrt="w", value=True)
+    assert [output.name for output in model.graph.output] == ["energy", "gradient.w"]
+    value, to_w = run(model, x=X, other=OTHER)
+    np.testing.assert_allclose(value, np.tanh(X @ W).sum(), rtol=1e-14)
+    np.testing.assert_allclose(to_w, expected()[1], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("wrt", "along"), [("w", None), (["w", "x"], None), ("x", "w"), (["w"], ["w", "x"]), ("other", "w"), ("w", "other")]
+)
+def test_products_of_second_derivatives_agree_with_torch(wrt, along):
+    names, others = [[*given] if isinstance(given, list) else [given] for given in (wrt, along or wrt)]
+    model = edgeopt.hessian_vector(energy(), of="energy", wrt=wrt, along=along)
+    assert [output.name for output in model.graph.output] == [f"product.{name}" for name in names]
+    assert [value.name for value in model.graph.input] == ["x", "other", *(f"vector.{name}" for name in others)]
+    rng = np.random.default_rng(2)
+    values = {"x": X, "w": W, "other": OTHER}
+    vectors = {name: rng.standard_normal(values[name].shape) for name in others}
+    results = run(model, x=X, other=OTHER, **{f"vector.{name}": vector for name, vector in vectors.items()})
+    tensors = {name: torch.tensor(value, requires_grad=True) for name, value in values.items()}
+    total = torch.tanh(tensors["x"] @ tensors["w"]).sum() + 0 * (tensors["other"] ** 2).sum()
+    first = torch.autograd.grad(total, [tensors[name] for name in others], create_graph=True)
+    along_vector = sum((g * torch.tensor(vectors[name])).sum() for g, name in zip(first, others, strict=True))
+    for name, result in zip(names, results, strict=True):
+        [wanted] = torch.autograd.grad(
+            along_vector, tensors[name], retain_graph=True, allow_unused=True, materialize_grads=True
+        )
+        np.testing.assert_allclose(result, wanted.numpy(), rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize(("wrt", "along"), [([], "w"), ("w", []), ("w", "z")])
+def test_products_for_what_is_not_there(wrt, along):
+    with pytest.raises(SignatureError):
+        edgeopt.hessian_vector(energy(), of="energy", wrt=wrt, along=along)
+
+
+def test_the_model_that_was_given_stays_as_it_was():
+    model = energy()
+    before = model.SerializeToString()
+    edgeopt.hessian_vector(model, of="energy", wrt="w", along="x")
+    edgeopt.gradient(model, of="energy", wrt="w")
+    assert model.SerializeToString() == before
