@@ -2,8 +2,9 @@
 
 A node of an update costs more to launch than to run where a tensor is small. Parameters of an elementwise rule that are
 small are therefore concatenated in the graph, updated as one vector and split again, and their slots are kept as one
-flat tensor in memory. Large parameters are updated alone: to copy them together would cost more than it saves. Neither
-the rule nor the bundle's state knows: the manifest says where in the flat tensor each parameter's slot lies.
+flat tensor in memory; many of them make several such vectors. Large parameters are updated alone: to copy them together
+would cost more than it saves. Neither the rule nor the bundle's state knows: the manifest says where in the flat tensor
+each parameter's slot lies.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ __all__ = ["JOINED_SIZE", "Unit", "make_units"]
 NumpyArray = np.ndarray[Any, Any]
 
 #: Parameters of at most so many elements are joined; `benchmarks/optimizer_step.py` shows what it does.
-JOINED_SIZE = 1 << 15
+JOINED_SIZE = 1 << 14
+
+#: A joined vector and what is computed from it should stay in a processor's cache, so it gets no longer than this.
+_JOINED_TOTAL = 1 << 15
 
 
 class Unit(NamedTuple):
@@ -73,7 +77,7 @@ def make_units(
         parameters: The parameters by name.
         ingredients: What the rule needs for each.
         largest: The number of elements up to which parameters are joined.
-        stem: The name of a joined unit, or its beginning where there are several dtypes.
+        stem: The name of a joined unit, or its beginning where there are several.
     """
     small: dict[np.dtype[Any], list[str]] = {}
     for name, parameter in parameters.items():
@@ -84,11 +88,28 @@ def make_units(
     for dtype, names in small.items():
         # How the rule sees a vector tells slots of its shape from scalars.
         slots = rule.init(np.zeros(2, dtype))
-        known = all(value.shape in ((2,), ()) for value in slots.values())
-        if len(names) > 1 and known:
+        if not all(value.shape in ((2,), ()) for value in slots.values()):
+            continue
+        scalars = frozenset(slot for slot, value in slots.items() if value.shape == ())
+        runs = _runs({name: parameters[name].size for name in names}, max(largest, _JOINED_TOTAL))
+        for place, run in enumerate(runs):
             name = stem if len(small) == 1 else f"{stem}.{dtype.name}"
-            scalars = frozenset(slot for slot, value in slots.items() if value.shape == ())
-            units.append(Unit(name, {key: parameters[key].shape for key in names}, scalars, joined=True))
+            name = name if len(runs) == 1 else f"{name}.{place}"
+            if len(run) > 1:
+                units.append(Unit(name, {key: parameters[key].shape for key in run}, scalars, joined=True))
     together = {name for unit in units for name in unit.members}
     alone = [Unit(name, {name: value.shape}) for name, value in parameters.items() if name not in together]
     return (*units, *alone)
+
+
+def _runs(sizes: Mapping[str, int], total: int) -> list[list[str]]:
+    """The names in their order, cut where the sizes would sum to more than the total."""
+    runs: list[list[str]] = []
+    room = 0
+    for name, size in sizes.items():
+        if size > room or not runs:
+            runs.append([])
+            room = total
+        runs[-1].append(name)
+        room -= size
+    return runs

@@ -137,3 +137,18 @@ def test_noise_is_drawn_for_all_members_at_once(export):
     session.step(BATCHES[0])
     moved = {name: (after - before[name]).reshape(-1) for name, after in session.parameters().items()}
     assert len({float(value) for change in moved.values() for value in change}) > 2100
+
+
+def test_a_joined_vector_stays_short(forward_model):
+    weights = {f"w{place}": np.ones(9_000) for place in range(5)}
+    model = forward_model(lambda p: p["x"] * p["w0"] * p["w1"] + p["w2"] * p["w3"] + p["w4"], weights, ("batch", 9_000))
+    bundle = compose(model, loss=MSE(), optimizer=Adam())
+    joined = {
+        entry.name: entry.members for entry in bundle.manifest.joined if entry.name.startswith("optimizer.exp_avg.")
+    }
+    assert joined == {
+        "optimizer.exp_avg.joined.0": tuple(f"optimizer.exp_avg.w{place}" for place in (0, 1, 2)),
+        "optimizer.exp_avg.joined.1": tuple(f"optimizer.exp_avg.w{place}" for place in (3, 4)),
+    }
+    metrics = bundle.session().step({"x": np.ones((2, 9_000)), "target": np.zeros((2, 9_000))})
+    assert metrics["loss"] == 9.0
