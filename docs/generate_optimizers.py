@@ -38,8 +38,8 @@ Rules with a `decay` also have `weight_decay`, `cautious` and `maximize`:
 {descent}
 ```
 
-*State* counts the numbers kept for each of the million elements of a {shape} matrix. *Nodes* are those of the
-exported graph that read or write a tensor of the parameter's size. *ms* is one step of that matrix in float32 on one
+*State* is the memory of the slots of a {shape} matrix in float32, as a multiple of the matrix's own. *Nodes* are
+those of the exported graph that read or write a tensor of the parameter's size. *ms* is one step of that matrix on one
 thread ({machine}); small differences mean nothing.
 
 | name | class | state | nodes | ms |
@@ -108,9 +108,9 @@ def milliseconds(graph: ir.Graph, inputs: dict[str, np.ndarray[Any, Any]]) -> fl
 
 
 def state_size(rule: Optimizer) -> str:
-    """The numbers of state for each element, as text."""
+    """The memory of the state over that of the parameter, as text."""
     param = np.zeros(SHAPE, np.float32)
-    size = sum(value.size for value in initial_state(rule, param).values()) / param.size
+    size = sum(value.nbytes for value in initial_state(rule, param).values()) / param.nbytes
     return f"{size:.3f}".rstrip("0").rstrip(".")
 
 

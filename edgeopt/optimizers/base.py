@@ -142,7 +142,8 @@ class Rule(Optimizer):
     """An update rule of its own, with a learning rate.
 
     A rule computes in the dtype of the parameter it is given. Its slots have that dtype, except for scalars that follow
-    from the step and the learning rate alone, which are float64.
+    from the step and the learning rate alone, which are float64, and for what is kept as integers, which are int16 or
+    uint8. ONNX Runtime computes little in those two: the rule casts them, and computes in others.
 
     Fields annotated `float` are the rule's numbers. They must be finite and at least 0; those called `beta…` are rates
     of moving averages and must be below 1. Static are all other fields, numbers made with `static`, and numbers that

@@ -41,6 +41,7 @@ __all__ = [
     "greater",
     "greater_equal",
     "inf",
+    "int16",
     "int32",
     "int64",
     "isfinite",
@@ -80,13 +81,14 @@ __all__ = [
     "take_along_axis",
     "tanh",
     "top_k",
+    "uint8",
     "where",
     "zeros_like",
 ]
 
 pi, inf, nan = math.pi, math.inf, math.nan
 float32, float64 = np.dtype("float32"), np.dtype("float64")
-int32, int64 = np.dtype("int32"), np.dtype("int64")
+uint8, int16, int32, int64 = np.dtype("uint8"), np.dtype("int16"), np.dtype("int32"), np.dtype("int64")
 bool = np.dtype("bool")
 finfo = np.finfo
 

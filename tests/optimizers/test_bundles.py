@@ -83,7 +83,7 @@ def test_trains_resumes_and_follows_the_rule(name, model, tmp_path):
     assert np.isfinite(session.evaluate(BATCHES[0])["loss"])
     if not rule.ingredients(WEIGHTS["weight"]):
         for key, value in train_numpy(rule, [(1.0, ["weight", "scale"]), (0.5, ["bias"])]).items():
-            size = np.abs(value).max()
+            size = np.abs(value.astype(np.float64)).max()
             np.testing.assert_allclose(state[key], value, rtol=1e-7, atol=1e-9 * size, err_msg=key)
 
 

@@ -3,11 +3,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import array_api_compat.numpy as numpy_namespace
 import numpy as np
 import pytest
 
 from edgeopt.errors import ConfigurationError
-from edgeopt.optimizers import Adam, MicroAdam
+from edgeopt.optimizers import Adam, MicroAdam, initial_state
 
 
 def micro_adam(theta, grads, *, lr, density, window, block, bucket, b1=0.9, b2=0.999, eps=1e-8, decay=0.0):
@@ -62,6 +63,30 @@ def test_onnx_runtime_follows_it_too(train_onnx, draws):
     np.testing.assert_allclose(param, micro_adam(start, grads, lr=0.01, **SMALL), rtol=1e-12, atol=1e-12)
 
 
+def test_a_block_may_have_as_many_elements_as_its_indices_can_name(train, train_onnx):
+    start, grads = np.zeros(65536 + 5, np.float32), np.zeros((3, 65536 + 5), np.float32)
+    grads[0, 0], grads[0, 65535], grads[1, 65536], grads[2, 40000] = 1.0, -1.0, 2.0, -3.0
+    rule = MicroAdam(0.01, density=1e-5)
+    expected = micro_adam(start, grads.astype(np.float64), lr=0.01, density=1e-5, window=10, block=65536, bucket=64)
+    assert np.count_nonzero(expected) == 4
+    for param in (train(rule, numpy_namespace, start, lambda _, i: grads[i], 3)[0], train_onnx(rule, start, grads)):
+        np.testing.assert_allclose(param, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_the_state_takes_little_memory():
+    param = np.zeros((512, 256), np.float32)
+    state = initial_state(MicroAdam(), param)
+    assert {slot: value.dtype.name for slot, value in state.items()} == {
+        "indices": "int16",
+        "values": "float32",
+        "error": "uint8",
+        "error_min": "float32",
+        "error_max": "float32",
+    }
+    assert sum(value.nbytes for value in state.values()) / param.size < 1.23
+    assert sum(value.nbytes for value in initial_state(Adam(), param).values()) / param.size == 8
+
+
 def test_it_is_adam_where_all_is_kept(train, xp, draws):
     start, grads = draws(8)
     param, _ = train(MicroAdam(0.01, density=1.0, bucket=4), xp, start, lambda _, i: grads[i], 8)
@@ -70,7 +95,17 @@ def test_it_is_adam_where_all_is_kept(train, xp, draws):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"density": 0.0}, {"window": 0}, {"bucket": 0}, {"block": 100, "bucket": 64}, {"block": 0}], ids=str
+    "settings",
+    [
+        {"density": 0.0},
+        {"window": 0},
+        {"bucket": 0},
+        {"bucket": 5, "block": 10},
+        {"block": 100, "bucket": 64},
+        {"block": 0},
+        {"block": 2 * 65536},
+    ],
+    ids=str,
 )
 def test_impossible_settings_are_refused(settings):
     with pytest.raises(ConfigurationError, match=next(iter(settings))):

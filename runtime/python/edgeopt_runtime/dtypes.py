@@ -39,6 +39,7 @@ DTYPES: dict[str, DType] = {
         DType("bfloat16", np.dtype(np.uint16), "BF16", 16, "bfloat16"),
         DType("int64", np.dtype(np.int64), "I64", 7, "int64"),
         DType("int32", np.dtype(np.int32), "I32", 6, "int32"),
+        DType("int16", np.dtype(np.int16), "I16", 5, "int16"),
         DType("int8", np.dtype(np.int8), "I8", 3, "int8"),
         DType("uint8", np.dtype(np.uint8), "U8", 2, "uint8"),
         DType("bool", np.dtype(np.bool_), "BOOL", 9, "bool"),
