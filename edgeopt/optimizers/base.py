@@ -13,7 +13,7 @@ from edgeopt.array_types import Array, Namespace
 from edgeopt.checks import at_least, fraction, require
 from edgeopt.optimizers.ingredients import Ingredient
 from edgeopt.schedules import Schedule, as_schedule
-from edgeopt.schedules.base import numbers, static
+from edgeopt.schedules.base import annotated, numbers, static
 
 __all__ = [
     "Arrays",
@@ -161,7 +161,7 @@ class Rule(Optimizer):
     def __post_init__(self) -> None:
         as_schedule(self.lr)  # checks a plain number
         for number in fields(self):
-            if number.type == "float":
+            if annotated(number, float):
                 value = getattr(self, number.name)
                 fraction(number.name, value) if number.name.startswith("beta") else at_least(number.name, value, 0.0)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from edgeopt.array_types import Array, Namespace
 
-__all__ = ["Schedule", "numbers", "static"]
+__all__ = ["Schedule", "annotated", "numbers", "static"]
 
 
 def static(default: float) -> Any:
@@ -17,9 +17,17 @@ def static(default: float) -> Any:
     return field(default=default, metadata={"static": True})
 
 
+def annotated(setting: Field[Any], *types: type) -> bool:
+    """Whether a field of a dataclass has one of these types.
+
+    Where a module postpones the evaluation of annotations, a field's type is text.
+    """
+    return setting.type in types or setting.type in [each.__name__ for each in types]
+
+
 def numbers(settings: Any) -> dict[str, float]:
     """The numbers of a dataclass that a device may change: fields annotated `float` or `int` that are not static."""
-    names = [number.name for number in fields(settings) if number.type in ("float", "int")]
+    names = [number.name for number in fields(settings) if annotated(number, float, int)]
     fixed = {number.name for number in fields(settings) if number.metadata.get("static")}
     return {name: float(getattr(settings, name)) for name in names if name not in fixed}
 
