@@ -11,13 +11,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgeopt import bundle, compat, errors, losses, metrics, optimizers, schedules, testing, transforms
+    from edgeopt import bilevel, bundle, compat, errors, losses, metrics, optimizers, schedules, testing, transforms
     from edgeopt.bundle import Bundle
     from edgeopt.derivatives import gradient, hessian_vector
     from edgeopt_exporters.export import export
 
 __all__ = [
     "Bundle",
+    "bilevel",
     "bundle",
     "compat",
     "errors",

@@ -115,9 +115,9 @@ def make_inputs(model: ir.Model, names: Sequence[str]) -> dict[str, ir.TensorPro
     if missing or len(set(names)) < len(names) or not names:
         some = ", ".join(repr(name) for name, value in known.items() if _is_float(value))
         what = f"{sorted(missing)} is no input or initializer" if missing else "each tensor is to be named once"
-        raise SignatureError(f"wrt={list(names)!r}: {what}. Floating-point ones are {some}.")
+        raise SignatureError(f"Of {list(names)!r}, {what}. Floating-point ones are {some}.")
     if wrong := [name for name in names if not _is_float(known[name])]:
-        raise SignatureError(f"wrt={list(names)!r}: {wrong} has no gradient, since it is not floating-point.")
+        raise SignatureError(f"Of {list(names)!r}, {wrong} has no gradient, since it is not floating-point.")
     weights = {}
     for name in names:
         value = graph.initializers.pop(name, None)

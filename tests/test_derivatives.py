@@ -162,7 +162,9 @@ def test_products_of_second_derivatives_agree_with_torch(wrt, along):
     tensors = {name: torch.tensor(value, requires_grad=True) for name, value in values.items()}
     total = torch.tanh(tensors["x"] @ tensors["w"]).sum() + 0 * (tensors["other"] ** 2).sum()
     first = torch.autograd.grad(total, [tensors[name] for name in others], create_graph=True)
-    along_vector = sum((g * torch.tensor(vectors[name])).sum() for g, name in zip(first, others, strict=True))
+    along_vector = torch.zeros(())
+    for part, name in zip(first, others, strict=True):
+        along_vector = along_vector + (part * torch.tensor(vectors[name])).sum()
     for name, result in zip(names, results, strict=True):
         [wanted] = torch.autograd.grad(
             along_vector, tensors[name], retain_graph=True, allow_unused=True, materialize_grads=True
