@@ -10,6 +10,7 @@ from edgeopt.optimizers.adam_mini import AdamMini
 from edgeopt.optimizers.adamax import Adamax
 from edgeopt.optimizers.adan import Adan
 from edgeopt.optimizers.adanorm import AdaNorm
+from edgeopt.optimizers.adaptive_muon import AdaMuon, NorMuon
 from edgeopt.optimizers.ademamix import AdEMAMix, SimplifiedAdEMAMix
 from edgeopt.optimizers.adopt import ADOPT
 from edgeopt.optimizers.asgd import ASGD
@@ -29,8 +30,10 @@ from edgeopt.optimizers.base import (
 )
 from edgeopt.optimizers.bge_adam import BGEAdam
 from edgeopt.optimizers.bounds import AdaBound, AdaMod, AMSBound
+from edgeopt.optimizers.cocob import COCOB
 from edgeopt.optimizers.config import from_config
 from edgeopt.optimizers.dadaptation import DAdaptAdam, DAdaptation, DAdaptLion, DAdaptSGD
+from edgeopt.optimizers.dadaptation_norms import DAdaptAdaGrad, DAdaptAdan
 from edgeopt.optimizers.descent import Descent
 from edgeopt.optimizers.diffgrad import DiffGrad
 from edgeopt.optimizers.dog import DoG
@@ -58,7 +61,7 @@ from edgeopt.optimizers.laprop import LaProp
 from edgeopt.optimizers.lars import LARS
 from edgeopt.optimizers.lookahead import Lookahead, Ranger
 from edgeopt.optimizers.lora_rite import LoRARITE
-from edgeopt.optimizers.low_rank import APOLLO, APOLLOMini, GaLore
+from edgeopt.optimizers.low_rank import APOLLO, APOLLOMini, Fira, GaLore
 from edgeopt.optimizers.madgrad import MADGRAD
 from edgeopt.optimizers.mars import MARS
 from edgeopt.optimizers.micro_adam import MicroAdam
@@ -83,6 +86,7 @@ from edgeopt.optimizers.sign import Lion, SignSGD, Tiger
 from edgeopt.optimizers.sm3 import SM3
 from edgeopt.optimizers.soap import SOAP
 from edgeopt.optimizers.sophia import SophiaG, SophiaH
+from edgeopt.optimizers.spam import SPAM, StableSPAM
 from edgeopt.optimizers.sparse import LazyAdam, SparseAdam, SparseSGD
 from edgeopt.optimizers.stable_adamw import StableAdamW
 from edgeopt.optimizers.swats import SWATS
@@ -94,6 +98,7 @@ __all__ = [
     "APOLLO",
     "ASGD",
     "CAME",
+    "COCOB",
     "EVA",
     "FISTA",
     "GENIE",
@@ -109,6 +114,7 @@ __all__ = [
     "SGDW",
     "SM3",
     "SOAP",
+    "SPAM",
     "SWATS",
     "AMSBound",
     "AMacP",
@@ -121,6 +127,7 @@ __all__ = [
     "AdaHessian",
     "AdaMaxPlus",
     "AdaMod",
+    "AdaMuon",
     "AdaNorm",
     "Adadelta",
     "Adafactor",
@@ -139,7 +146,9 @@ __all__ = [
     "BGEAdam",
     "Collective",
     "Curvature",
+    "DAdaptAdaGrad",
     "DAdaptAdam",
+    "DAdaptAdan",
     "DAdaptLion",
     "DAdaptSGD",
     "DAdaptation",
@@ -148,6 +157,7 @@ __all__ = [
     "DoG",
     "Eva",
     "FAdam",
+    "Fira",
     "Fromage",
     "GaLore",
     "GaussNewtonBartlett",
@@ -167,6 +177,7 @@ __all__ = [
     "Muon",
     "NAdam",
     "Noise",
+    "NorMuon",
     "Normal",
     "NovoGrad",
     "Optimizer",
@@ -194,6 +205,7 @@ __all__ = [
     "SparseAdam",
     "SparseSGD",
     "StableAdamW",
+    "StableSPAM",
     "Tiger",
     "Uniform",
     "Updated",

@@ -24,8 +24,9 @@ class DAdaptation(Collective, Rule):
 
     d, a lower bound of the distance to the solution, begins as d0 and only grows, by the factor `growth_rate` at most;
     None sets no limit. The parameters of a group share it; groups estimate a distance each. `lr` is a factor, 1 or a
-    schedule from 1 downwards. Shared slots `d` and `numerator`. While all gradients were zero, and where lr is 0,
-    the estimate stays and nothing moves. A weight decay of exactly 0.0 is left out of the graph; `maximize` climbs.
+    schedule from 1 downwards. Shared slots `d` and, for most, `numerator`. While all gradients were zero, and where lr
+    is 0, the estimate stays and nothing moves. A weight decay of exactly 0.0 is left out of the graph; `maximize`
+    climbs.
 
     Raises:
         ConfigurationError: A number out of its range.
@@ -57,10 +58,13 @@ class DAdaptation(Collective, Rule):
         self, xp: Namespace, shared: Arrays, numerator: Array, denominator: Array, active: Array
     ) -> dict[str, Array]:
         """The shared slots after a step with d ← max(d, numerator/denominator), where it is active."""
-        d = shared["d"]
+        d = self._grown(xp, shared["d"], numerator, denominator, active)
+        return {"d": d, "numerator": xp.where(active, numerator, shared["numerator"])}
+
+    def _grown(self, xp: Namespace, d: Array, numerator: Array, denominator: Array, active: Array) -> Array:
+        """The next distance max(d, min(numerator/denominator, growth_rate·d)), where the step is active."""
         estimate = numerator / xp.where(denominator > 0, denominator, xp.ones_like(denominator))
-        larger = xp.maximum(d, growing(xp, estimate, d, self.growth_rate))
-        return {"d": xp.where(active, larger, d), "numerator": xp.where(active, numerator, shared["numerator"])}
+        return xp.where(active, xp.maximum(d, growing(xp, estimate, d, self.growth_rate)), d)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Adam whose moments are those of a projected gradient: GaLore and APOLLO."""
+"""Adam whose moments are those of a projected gradient: GaLore, Fira and APOLLO."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from edgeopt.optimizers.matrices import orthonormal, transposed
 from edgeopt.optimizers.norms import safe_norm
 from edgeopt.optimizers.timing import starts_period
 
-__all__ = ["APOLLO", "APOLLOMini", "GaLore"]
+__all__ = ["APOLLO", "APOLLOMini", "Fira", "GaLore"]
 
 Scaling: TypeAlias = Literal["channel", "tensor"]
 
@@ -126,10 +126,19 @@ class GaLore(_LowRank):
         flat = xp.reshape(grad, (rows, columns))
         due = starts_period(xp, step, self.every)
         (projector,) = choose(xp, due, self._refreshed(xp), lambda _, old: [old], flat, state["projector"])
-        direction, slots = self._moments(xp, _projected(xp, flat, projector), state, hyper)
+        low = _projected(xp, flat, projector)
+        direction, slots = self._moments(xp, low, state, hyper)
         full = _restored(xp, direction, projector, tall=rows >= columns)
+        rest, more = self._rest(xp, flat, low, direction, projector, state, step)
         factor = cast_like(xp, hyper["scale"], param) * rate
-        return factor * xp.reshape(full, tuple(param.shape)), {**slots, "projector": projector}
+        full = full if rest is None else full + rest
+        return factor * xp.reshape(full, tuple(param.shape)), {**slots, "projector": projector, **more}
+
+    def _rest(
+        self, xp: Namespace, grad: Array, low: Array, direction: Array, projector: Array, state: Arrays, step: Array
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """What is added to the step for the gradient that the projection loses, and the slots that this takes."""
+        return None, {}
 
     def _refreshed(self, xp: Namespace) -> Any:
         def refreshed(grad: Array, kept: Array) -> list[Array]:
@@ -148,6 +157,54 @@ class GaLore(_LowRank):
 
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+def _channel_ratio(xp: Namespace, direction: Array, low: Array, axes: tuple[int, ...]) -> Array:
+    """By how much Adam scales what is projected, along some axes."""
+    return safe_norm(xp, direction, axes) / (safe_norm(xp, low, axes) + 1e-8)
+
+
+def _limited(xp: Namespace, scaled: Array, before: Array, step: Array) -> tuple[Array, Array]:
+    """A matrix whose norm grows by a factor of 1.01 at most, from the second update on, and its norm."""
+    size = xp.reshape(safe_norm(xp, scaled, (0, 1)), ())
+    growth = xp.maximum(size / (before + 1e-8), xp.full_like(size, 1.01)) / 1.01
+    growth = xp.where(step == 1, xp.ones_like(size), growth)
+    return scaled / growth, size / growth
+
+
+@dataclass(frozen=True)
+class Fira(GaLore):
+    """Fira (Chen et al. 2024, arXiv:2410.01673), GaLore with a step for what the projection loses of the gradient.
+
+    With P, R, m and v of `GaLore`, for a matrix G with at least as many rows as columns::
+
+        N = m/(√v + eps)
+        S = ‖N‖/(‖R‖ + 1e-8)·(G - R·Pᵀ), with norms of each row
+        S ← S/(max(‖S‖/(n + 1e-8), 1.01)/1.01), n ← ‖S‖       from the second update on; at the first n ← ‖S‖
+        θ ← θ - scale·lr·√(1 - β₂ᵗ)/(1 - β₁ᵗ)·(N·Pᵀ + S)
+        θ ← θ·(1 - lr·weight_decay)
+
+    For others S has norms of columns. Slots are those of GaLore and `residual_norm` (n).
+
+    Semantics and defaults of the authors' package, except for P, which comes about as in `GaLore`. Its scale, 1, acts
+    on the whole step here, and there on N·Pᵀ and, in S, on R·Pᵀ.
+    """
+
+    scale: float = 1.0
+
+    def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return the slots of GaLore, and zero for the norm of what is added."""
+        more = {} if self._matrix(param.shape) is None else {"residual_norm": np.zeros((), param.dtype)}
+        return {**super().init(param), **more}
+
+    def _rest(
+        self, xp: Namespace, grad: Array, low: Array, direction: Array, projector: Array, state: Arrays, step: Array
+    ) -> tuple[Array | None, dict[str, Array]]:
+        tall = grad.shape[0] >= grad.shape[1]
+        lost = grad - _restored(xp, low, projector, tall=tall)
+        scaled = lost * _channel_ratio(xp, direction, low, (1,) if tall else (0,))
+        rest, size = _limited(xp, scaled, state["residual_norm"], step)
+        return rest, {"residual_norm": size}
 
 
 @dataclass(frozen=True)
@@ -210,13 +267,10 @@ class APOLLO(_LowRank):
         low = _projected(xp, flat, projector)
         direction, slots = self._moments(xp, low, state, hyper)
         axes = ((1,) if rows >= columns else (0,)) if self.scaling == "channel" else (0, 1)
-        scaled = flat * (safe_norm(xp, direction, axes) / (safe_norm(xp, low, axes) + 1e-8))
-        size = xp.reshape(safe_norm(xp, scaled, (0, 1)), ())
-        growth = xp.maximum(size / (state["scaled_norm"] + 1e-8), xp.full_like(size, 1.01)) / 1.01
-        growth = xp.where(step == 1, xp.ones_like(size), growth)
+        scaled, size = _limited(xp, flat * _channel_ratio(xp, direction, low, axes), state["scaled_norm"], step)
         factor = cast_like(xp, xp.sqrt(hyper["scale"]), param) * rate
-        delta = factor * xp.reshape(scaled / growth, tuple(param.shape))
-        return delta, {**slots, "projector": projector, "scaled_norm": size / growth}
+        delta = factor * xp.reshape(scaled, tuple(param.shape))
+        return delta, {**slots, "projector": projector, "scaled_norm": size}
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,14 @@ from edgeopt.optimizers.base import Arrays, Updated, static, zeros
 from edgeopt.optimizers.descent import Decay, Descent
 from edgeopt.optimizers.norms import norm
 
-__all__ = ["Muon"]
+__all__ = ["Muon", "as_matrix"]
 
 Scale: TypeAlias = Literal["original", "match_rms_adamw"]
+
+
+def as_matrix(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Rows and columns of the matrix that a tensor of this shape is: its first dimension, or one row for a vector."""
+    return (shape[0], math.prod(shape[1:])) if len(shape) > 1 else (1, math.prod(shape))
 
 
 @dataclass(frozen=True)
@@ -75,13 +80,23 @@ class Muon(Descent):
         direction = ema(xp, hyper["momentum"], buffer, grad) if self.nesterov else buffer
         # A parameter's shape is known when its graph is made.
         shape = tuple(int(size) for size in param.shape)
-        rows, columns = (shape[0], math.prod(shape[1:])) if len(shape) > 1 else (1, math.prod(shape))
+        rows, columns = as_matrix(shape)
         matrix = self._orthogonalized(xp, xp.reshape(direction, (rows, columns)), hyper, transposed=rows > columns)
-        ratio = math.sqrt(max(1.0, rows / columns))
+        matrix, slots = self._normalized(xp, matrix, state, hyper, step)
+        delta = cast_like(xp, self._ratio(rows, columns) * hyper["lr"], param) * xp.reshape(matrix, shape)
+        return delta, {"momentum_buffer": buffer, **slots}
+
+    def _ratio(self, rows: int, columns: int) -> float:
+        """The factor s."""
         if self.scale == "match_rms_adamw":
-            ratio = 0.2 * math.sqrt(max(rows, columns))
-        delta = cast_like(xp, ratio * hyper["lr"], param) * xp.reshape(matrix, shape)
-        return delta, {"momentum_buffer": buffer}
+            return 0.2 * math.sqrt(max(rows, columns))
+        return math.sqrt(max(1.0, rows / columns))
+
+    def _normalized(
+        self, xp: Namespace, matrix: Array, state: Arrays, hyper: Arrays, step: Array
+    ) -> tuple[Array, dict[str, Array]]:
+        """What becomes of the orthogonalised matrix, and the slots that this takes: rules built on this one say."""
+        return matrix, {}
 
     def _orthogonalized(self, xp: Namespace, matrix: Array, hyper: Arrays, *, transposed: bool) -> Array:
         """The Newton-Schulz iteration, on the side of the smaller products."""

@@ -10,6 +10,7 @@ from edgeopt.optimizers.adam_mini import AdamMini
 from edgeopt.optimizers.adamax import Adamax
 from edgeopt.optimizers.adan import Adan
 from edgeopt.optimizers.adanorm import AdaNorm
+from edgeopt.optimizers.adaptive_muon import AdaMuon, NorMuon
 from edgeopt.optimizers.ademamix import AdEMAMix, SimplifiedAdEMAMix
 from edgeopt.optimizers.adopt import ADOPT
 from edgeopt.optimizers.asgd import ASGD
@@ -17,7 +18,9 @@ from edgeopt.optimizers.averaging import AveragedAdam
 from edgeopt.optimizers.base import Rule
 from edgeopt.optimizers.bge_adam import BGEAdam
 from edgeopt.optimizers.bounds import AdaBound, AdaMod, AMSBound
+from edgeopt.optimizers.cocob import COCOB
 from edgeopt.optimizers.dadaptation import DAdaptAdam, DAdaptLion, DAdaptSGD
+from edgeopt.optimizers.dadaptation_norms import DAdaptAdaGrad, DAdaptAdan
 from edgeopt.optimizers.diffgrad import DiffGrad
 from edgeopt.optimizers.dog import DoG
 from edgeopt.optimizers.factored import CAME, Adafactor
@@ -31,7 +34,7 @@ from edgeopt.optimizers.laprop import LaProp
 from edgeopt.optimizers.lars import LARS
 from edgeopt.optimizers.lookahead import Ranger
 from edgeopt.optimizers.lora_rite import LoRARITE
-from edgeopt.optimizers.low_rank import APOLLO, APOLLOMini, GaLore
+from edgeopt.optimizers.low_rank import APOLLO, APOLLOMini, Fira, GaLore
 from edgeopt.optimizers.madgrad import MADGRAD
 from edgeopt.optimizers.mars import MARS
 from edgeopt.optimizers.micro_adam import MicroAdam
@@ -55,6 +58,7 @@ from edgeopt.optimizers.sign import Lion, SignSGD, Tiger
 from edgeopt.optimizers.sm3 import SM3
 from edgeopt.optimizers.soap import SOAP
 from edgeopt.optimizers.sophia import SophiaG, SophiaH
+from edgeopt.optimizers.spam import SPAM, StableSPAM
 from edgeopt.optimizers.sparse import LazyAdam, SparseAdam, SparseSGD
 from edgeopt.optimizers.stable_adamw import StableAdamW
 from edgeopt.optimizers.swats import SWATS
@@ -77,6 +81,7 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "adamax_plus": AdaMaxPlus,
     "adamod": AdaMod,
     "adamp": AdamP,
+    "adamuon": AdaMuon,
     "adamw": AdamW,
     "adan": Adan,
     "adanorm": AdaNorm,
@@ -91,13 +96,17 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "averaged_adam": AveragedAdam,
     "bge_adam": BGEAdam,
     "came": CAME,
+    "cocob": COCOB,
+    "dadapt_adagrad": DAdaptAdaGrad,
     "dadapt_adam": DAdaptAdam,
+    "dadapt_adan": DAdaptAdan,
     "dadapt_lion": DAdaptLion,
     "dadapt_sgd": DAdaptSGD,
     "diffgrad": DiffGrad,
     "dog": DoG,
     "eva": EVA,
     "fadam": FAdam,
+    "fira": Fira,
     "fista": FISTA,
     "fromage": Fromage,
     "galore": GaLore,
@@ -115,6 +124,7 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "micro_adam": MicroAdam,
     "muon": Muon,
     "nadam": NAdam,
+    "normuon": NorMuon,
     "novograd": NovoGrad,
     "padam": PAdam,
     "pid": PID,
@@ -139,9 +149,11 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "soap": SOAP,
     "sophia_g": SophiaG,
     "sophia_h": SophiaH,
+    "spam": SPAM,
     "sparse_adam": SparseAdam,
     "sparse_sgd": SparseSGD,
     "stable_adamw": StableAdamW,
+    "stable_spam": StableSPAM,
     "swats": SWATS,
     "tiger": Tiger,
     "yogi": Yogi,

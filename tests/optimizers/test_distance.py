@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edgeopt.errors import ConfigurationError
-from edgeopt.optimizers import DAdaptAdam, DAdaptLion, DAdaptSGD, DoG, GroupArrays, Prodigy
+from edgeopt.optimizers import DAdaptAdaGrad, DAdaptAdam, DAdaptAdan, DAdaptLion, DAdaptSGD, DoG, GroupArrays, Prodigy
 
 INF = float("inf")
 
@@ -85,6 +85,37 @@ def dadapt_lion(theta, grads, *, lr=1.0, b1=0.9, b2=0.99, decay=0.0, d0=1e-6):
     return theta
 
 
+def dadapt_adagrad(theta, grads, *, lr=1.0, momentum=0.0, eps=1e-6, first=1e-6, decay=0.0, d0=1e-6, growth=INF):
+    start, s, a, d, weighted = theta, 0.0, first, d0, 0.0
+    for g in grads:
+        g = g + decay * theta
+        k = d * lr
+        a, s = a + g * g, s + k * g
+        w = np.sqrt(a) + eps
+        weighted += k**2 * np.sum(g * g / w)
+        d = max(d, min((np.sum(s * s / w) - weighted) / np.abs(s).sum(), d * growth))
+        theta = momentum * theta + (1 - momentum) * (start - s / w)
+    return theta
+
+
+def dadapt_adan(
+    theta, grads, *, lr=1.0, b1=0.98, b2=0.92, b3=0.99, eps=1e-8, decay=0.02, prox=True, d0=1e-6, growth=INF
+):
+    m = v = n = s = np.zeros_like(theta)
+    d, weighted, before = d0, 0.0, grads[0]
+    for g in grads:
+        k, change, before = d * lr, g - before, g
+        m, v = b1 * m + (1 - b1) * k * g, b2 * v + (1 - b2) * k * change
+        n, s = b3 * n + (1 - b3) * (g + b2 * change) ** 2, b3 * s + (1 - b3) * k * g
+        w = np.sqrt(n) + eps
+        weighted = b3 * weighted + (1 - b3) * k**2 * np.sum(g * g / w)
+        d = max(d, min((np.sum(s * s / w) / (1 - b3) - weighted) / np.abs(s).sum(), d * growth))
+        theta = theta if prox else theta * (1 - k * decay)
+        theta = theta - (m + b2 * v) / w
+        theta = theta / (1 + k * decay) if prox else theta
+    return theta
+
+
 def dog(theta, grads, *, lr=1.0, reps=1e-6, eps=1e-8, decay=0.0):
     start, square = theta, 0.0
     distance = reps * (1 + np.linalg.norm(theta))
@@ -128,6 +159,18 @@ CASES = {
         DAdaptLion(0.5, beta1=0.6, beta2=0.9, weight_decay=0.1, d0=1e-3),
         partial(dadapt_lion, lr=0.5, b1=0.6, b2=0.9, decay=0.1, d0=1e-3),
     ),
+    "adagrad": (DAdaptAdaGrad(), dadapt_adagrad),
+    "adagrad, other": (
+        DAdaptAdaGrad(0.5, 0.6, 1e-3, 1e-2, weight_decay=0.1, d0=1e-3, growth_rate=1.05),
+        partial(dadapt_adagrad, lr=0.5, momentum=0.6, eps=1e-3, first=1e-2, decay=0.1, d0=1e-3, growth=1.05),
+    ),
+    "adan": (DAdaptAdan(growth_rate=1.02), partial(dadapt_adan, growth=1.02)),
+    "adan, other": (
+        DAdaptAdan(
+            0.5, beta1=0.8, beta2=0.7, beta3=0.9, eps=1e-3, weight_decay=0.1, no_prox=True, d0=1e-3, growth_rate=1.05
+        ),
+        partial(dadapt_adan, lr=0.5, b1=0.8, b2=0.7, b3=0.9, eps=1e-3, decay=0.1, prox=False, d0=1e-3, growth=1.05),
+    ),
     "dog": (DoG(), dog),
     "dog, other": (
         DoG(0.5, reps_rel=1e-3, eps=1e-3, weight_decay=0.1),
@@ -160,7 +203,9 @@ def test_parameters_of_a_group_share_the_estimate(rule, reference, xp, draws):
         np.testing.assert_allclose(together, reference(start, grads), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("rule", [Prodigy(), DAdaptAdam(), DAdaptSGD(), DAdaptLion(), DoG()])
+@pytest.mark.parametrize(
+    "rule", [Prodigy(), DAdaptAdam(), DAdaptSGD(), DAdaptLion(), DAdaptAdaGrad(), DAdaptAdan(), DoG()]
+)
 def test_starts_when_there_is_a_gradient(rule, train, draws):
     start, grads = draws(5)
     late, _ = train(rule, numpy_namespace, start, lambda _, i: grads[i - 2] if i > 1 else 0 * start, 5)
@@ -170,13 +215,13 @@ def test_starts_when_there_is_a_gradient(rule, train, draws):
 
 def test_a_rate_of_zero_leaves_the_averages(train, draws):
     start, grads = draws(5)
-    for rule in (Prodigy(d0=1e-3), DAdaptAdam(d0=1e-3)):
+    for rule in (Prodigy(d0=1e-3), DAdaptAdam(d0=1e-3), DAdaptAdaGrad(d0=1e-3), DAdaptAdan(d0=1e-3)):
         _, before = train(rule, numpy_namespace, start, lambda _, i: grads[i], 3)
         hyper = {**rule.hyperparameters(), "lr": 0.0}
         _, after = rule.update(
             numpy_namespace, start, grads[3], before, {k: np.asarray(v) for k, v in hyper.items()}, np.asarray(4)
         )
-        for slot in before:
+        for slot in before.keys() - {"previous_grad"}:
             np.testing.assert_array_equal(after[slot], before[slot], err_msg=slot)
 
 
@@ -190,6 +235,11 @@ def test_a_rate_of_zero_leaves_the_averages(train, draws):
         (lambda: Prodigy(slice_p=0), "slice_p"),
         (lambda: DAdaptAdam(eps=0.0), "eps"),
         (lambda: DAdaptSGD(momentum=1.0), "momentum"),
+        (lambda: DAdaptAdaGrad(momentum=1.0), "momentum"),
+        (lambda: DAdaptAdaGrad(eps=0.0), "eps"),
+        (lambda: DAdaptAdaGrad(initial_accumulator_value=0.0), "initial_accumulator_value"),
+        (lambda: DAdaptAdan(eps=0.0), "eps"),
+        (lambda: DAdaptAdan(beta3=1.0), "beta3"),
         (lambda: DAdaptLion(d0=0.0), "d0"),
         (lambda: DAdaptLion(growth_rate=0.9), "growth_rate"),
         (lambda: DoG(reps_rel=0.0), "reps_rel"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgeopt.errors import ConfigurationError
-from edgeopt.optimizers import APOLLO, Adam, APOLLOMini, GaLore
+from edgeopt.optimizers import APOLLO, Adam, APOLLOMini, Fira, GaLore
 
 
 def start_basis(size, rank):
@@ -31,6 +31,31 @@ def galore(theta, grads, *, lr, rank, b1=0.9, b2=0.999, eps=1e-6, scale=0.25, de
         step = m / (np.sqrt(v) + eps)
         step = step @ basis.T if tall else basis @ step
         theta = theta - scale * lr * np.sqrt(1 - b2**t) / (1 - b1**t) * step.reshape(theta.shape)
+        theta = theta * (1 - lr * decay)
+    return theta
+
+
+def fira(theta, grads, *, lr, rank, b1=0.9, b2=0.999, eps=1e-6, scale=1.0, decay=0.0, every=200, rounds=4):
+    rows, columns = theta.shape[0], theta[0].size
+    tall, rank = rows >= columns, min(rank, rows, columns)
+    basis, m, v, before = start_basis(min(rows, columns), rank), 0.0, 0.0, None
+    for t, g in enumerate(grads, 1):
+        matrix = g.reshape(rows, columns) if tall else g.reshape(rows, columns).T  # always tall
+        if (t - 1) % every == 0:
+            for _ in range(rounds):
+                q, r = np.linalg.qr(matrix.T @ matrix @ basis)
+                basis = q * np.sign(np.diag(r))
+        low = matrix @ basis
+        m, v = b1 * m + (1 - b1) * low, b2 * v + (1 - b2) * low**2
+        step = m / (np.sqrt(v) + eps)
+        ratio = np.linalg.norm(step, axis=1) / (np.linalg.norm(low, axis=1) + 1e-8)
+        rest = ratio[:, None] * (matrix - low @ basis.T)
+        if before is not None:
+            rest = rest / (max(np.linalg.norm(rest) / (before + 1e-8), 1.01) / 1.01)
+        before = np.linalg.norm(rest)
+        step = step @ basis.T + rest
+        step = (step if tall else step.T).reshape(theta.shape)
+        theta = theta - scale * lr * np.sqrt(1 - b2**t) / (1 - b1**t) * step
         theta = theta * (1 - lr * decay)
     return theta
 
@@ -65,6 +90,11 @@ CASES = {
         GaLore(0.02, rank=3, every=10, iterations=2, scale=1.0, beta1=0.6, beta2=0.9, eps=1e-3, weight_decay=0.1),
         partial(galore, lr=0.02, rank=3, every=10, rounds=2, scale=1.0, b1=0.6, b2=0.9, eps=1e-3, decay=0.1),
     ),
+    "fira": (Fira(0.01, rank=2), partial(fira, lr=0.01, rank=2)),
+    "fira, other": (
+        Fira(0.02, rank=1, every=10, iterations=2, scale=0.5, beta1=0.6, beta2=0.9, eps=1e-3, weight_decay=0.1),
+        partial(fira, lr=0.02, rank=1, every=10, rounds=2, scale=0.5, b1=0.6, b2=0.9, eps=1e-3, decay=0.1),
+    ),
     "apollo": (APOLLO(0.01), partial(apollo, lr=0.01, rank=256)),
     "apollo, other": (
         APOLLO(0.02, rank=2, every=10, scale=4.0, eps=1e-3, weight_decay=0.1),
@@ -81,7 +111,9 @@ def test_follows_the_equations(rule, reference, assert_follows):
     assert_follows(rule, reference, [(6, 4), (3, 5), (4, 2, 3)], smallest=0.1, **tolerance)
 
 
-@pytest.mark.parametrize("rule", [GaLore(0.01), APOLLO(0.01), APOLLOMini(0.01)], ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize(
+    "rule", [GaLore(0.01), Fira(0.01), APOLLO(0.01), APOLLOMini(0.01)], ids=lambda rule: type(rule).__name__
+)
 def test_vectors_are_left_to_adam(rule, train, xp, draws):
     start, grads = draws(5, (6,))
     param, _ = train(rule, xp, start, lambda _, i: grads[i], 5)
@@ -103,7 +135,7 @@ def test_the_projector_spans_the_largest_singular_vectors(shape, train, xp):
 
 def test_state_has_the_size_of_the_projection():
     param = np.zeros((40, 30), np.float32)
-    for rule in (GaLore(rank=4), APOLLO(rank=4)):
+    for rule in (GaLore(rank=4), Fira(rank=4), APOLLO(rank=4)):
         slots = rule.init(param)
         assert slots["exp_avg"].shape == slots["exp_avg_sq"].shape == (40, 4)
         assert slots["projector"].shape == (30, 4)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from edgeopt.errors import ConfigurationError
-from edgeopt.optimizers import Muon
+from edgeopt.optimizers import AdaMuon, Muon, NorMuon
 
 
 def muon(theta, grads, *, lr, momentum, decay, nesterov=True, match_rms=False, steps=5):
@@ -28,6 +28,52 @@ def muon(theta, grads, *, lr, momentum, decay, nesterov=True, match_rms=False, s
     return theta
 
 
+def orthogonalized(x):
+    """Five iterations, by singular values again."""
+    left, s, right = np.linalg.svd(x, full_matrices=False)
+    s = s / max(np.linalg.norm(s), 1e-7)
+    for _ in range(5):
+        s = 3.4445 * s - 4.775 * s**3 + 2.0315 * s**5
+    # What is zero in a matrix stays so, but for the rounding of its decomposition.
+    return (left * s) @ right * x.any(axis=0) * x.any(axis=1)[:, None]
+
+
+def normuon(
+    theta, grads, *, lr, momentum=0.95, b2=0.95, eps=1e-10, decay=0.0, nesterov=True, match_rms=False, kept=True
+):
+    shape = theta.shape
+    rows, columns = (shape[0], theta.size // shape[0]) if theta.ndim > 1 else (1, theta.size)
+    scale = 0.2 * np.sqrt(max(rows, columns)) if match_rms else np.sqrt(max(1.0, rows / columns))
+    buffer, v = np.zeros_like(theta), np.zeros(rows)
+    for g in grads:
+        buffer = momentum * buffer + (1 - momentum) * g
+        x = (1 - momentum) * g + momentum * buffer if nesterov else buffer
+        x = orthogonalized(x.reshape(rows, columns))
+        v = b2 * v + (1 - b2) * np.mean(x**2, axis=1)
+        y = np.diag(1 / (np.sqrt(v) + eps)) @ x
+        size = np.linalg.norm(x) * scale if kept else 0.2 * np.sqrt(theta.size)
+        theta = theta * (1 - lr * decay) - lr * size / (np.linalg.norm(y) + eps) * y.reshape(shape)
+    return theta
+
+
+def adamuon(
+    theta, grads, *, lr, momentum=0.9, b2=0.95, eps=1e-10, decay=0.0, nesterov=False, original=False, signed=False
+):
+    shape = theta.shape
+    rows, columns = (shape[0], theta.size // shape[0]) if theta.ndim > 1 else (1, theta.size)
+    scale = np.sqrt(max(1.0, rows / columns)) if original else 0.2 * np.sqrt(max(rows, columns))
+    buffer, v = np.zeros_like(theta), np.zeros((rows, columns))
+    for t, g in enumerate(grads, 1):
+        buffer = momentum * buffer + (1 - momentum) * g
+        x = (1 - momentum) * g + momentum * buffer if nesterov else buffer
+        x = orthogonalized((np.sign(x) if signed else x).reshape(rows, columns))
+        v = b2 * v + (1 - b2) * x**2
+        y = x / (np.sqrt(v / (1 - b2**t)) + eps)
+        y = y * np.sqrt(min(rows, columns)) / (np.linalg.norm(y) + eps)
+        theta = theta * (1 - lr * decay) - lr * scale * y.reshape(shape)
+    return theta
+
+
 CASES = {
     "default": (Muon(0.01), partial(muon, lr=0.01, momentum=0.95, decay=0.1)),
     "plain momentum": (
@@ -44,6 +90,31 @@ CASES = {
 @pytest.mark.parametrize(("rule", "reference"), CASES.values(), ids=CASES)
 def test_moves_singular_values_only(rule, reference, assert_follows):
     assert_follows(rule, reference, [(6, 4), (4, 6), (5, 5), (5,), (4, 2, 3), (4, 2, 3, 2)], float32=1e-4)
+
+
+ADAPTIVE = {
+    "normuon": (NorMuon(0.01), partial(normuon, lr=0.01)),
+    "normuon, of the size of AdamW's steps": (
+        NorMuon(0.01, nesterov=False, scale="match_rms_adamw", weight_decay=0.1),
+        partial(normuon, lr=0.01, nesterov=False, match_rms=True, decay=0.1),
+    ),
+    "normuon, as in the paper": (
+        NorMuon(0.01, momentum=0.7, beta2=0.8, eps2=1e-3, preserve_norm=False),
+        partial(normuon, lr=0.01, momentum=0.7, b2=0.8, eps=1e-3, kept=False),
+    ),
+    "adamuon": (AdaMuon(0.01), partial(adamuon, lr=0.01)),
+    "adamuon, other": (
+        AdaMuon(0.01, momentum=0.7, nesterov=True, scale="original", beta2=0.8, eps2=1e-3, weight_decay=0.1),
+        partial(adamuon, lr=0.01, momentum=0.7, nesterov=True, original=True, b2=0.8, eps=1e-3, decay=0.1),
+    ),
+}
+
+
+@pytest.mark.parametrize(("rule", "reference"), ADAPTIVE.values(), ids=ADAPTIVE)
+def test_normalizes_what_was_made_orthogonal(rule, reference, assert_follows):
+    # The smallest elements, which are enlarged most, have the rounding of the largest.
+    shapes = [(6, 4), (4, 6), (5, 5), (5,), (4, 2, 3), (4, 2, 3, 2)]
+    assert_follows(rule, reference, shapes, smallest=0.1, float32=1e-4)
 
 
 @pytest.mark.parametrize("settings", [{}, {"nesterov": False}, {"adjust_lr_fn": "match_rms_adamw"}], ids=str)
@@ -71,3 +142,22 @@ def test_impossible_settings_are_refused(settings):
     (name,) = settings
     with pytest.raises(ConfigurationError, match=name):
         Muon(**settings)
+
+
+@pytest.mark.parametrize(
+    "rule", [AdaMuon(0.5), NorMuon(0.5, preserve_norm=False)], ids=lambda rule: type(rule).__name__
+)
+@pytest.mark.parametrize("shape", [(6, 4), (3, 8), (5,)], ids=str)
+def test_steps_have_a_fifth_of_the_rate_as_their_root_mean_square(rule, shape, train, draws, xp):
+    start, grads = draws(2, shape)
+    before, after = (train(rule, xp, start, lambda _, i: grads[i], steps)[0] for steps in (1, 2))
+    np.testing.assert_allclose(np.sqrt(np.mean((after - before) ** 2)), 0.1, rtol=1e-9)
+
+
+def test_signs_are_made_orthogonal_where_that_is_asked(train, xp):
+    # Far from zero, so that no sign hangs on rounding; of full rank, so that there is a decomposition.
+    start, rng = np.zeros((4, 3)), np.random.default_rng(3)
+    grads = np.where(rng.normal(size=(8, 4, 3)) > 0, 1.0, -1.0) * rng.uniform(1, 3, (8, 4, 3))
+    param, _ = train(AdaMuon(0.1, signed=True), xp, start, lambda _, i: grads[i], 8)
+    np.testing.assert_allclose(param, adamuon(start, grads, lr=0.1, signed=True), rtol=1e-9, atol=1e-12)
+    assert np.abs(param - adamuon(start, grads, lr=0.1)).max() > 1e-3
