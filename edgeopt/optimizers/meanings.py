@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-__all__ = ["LATE", "MEANINGS", "UNCORRECTED", "Meaning"]
+__all__ = ["AVERAGE", "COPIES", "LATE", "MEANINGS", "UNCORRECTED", "Meaning"]
 
 Numbers = Mapping[str, float]
 
@@ -32,6 +32,7 @@ _SUM = Meaning(_MEAN.kind, _sum_factor)
 _SQUARE = Meaning("exponential moving average of the squared gradient")
 _MAXIMUM = Meaning("largest average of the squared gradient")
 _SLOW = Meaning("slow copy of the parameter")
+_AVERAGE = Meaning("average of the parameter, which evaluation uses in its place")
 
 _MOMENTS = {"exp_avg": _MEAN, "exp_avg_sq": _SQUARE, "max_exp_avg_sq": _MAXIMUM}
 
@@ -49,13 +50,16 @@ MEANINGS: dict[str, dict[str, Meaning]] = {
     "AdamMini": {"exp_avg": _MEAN},
     "Adamax": {"exp_avg": _MEAN},
     "Adan": {"exp_avg": _MEAN},
-    "AveragedAdam": _MOMENTS,
+    "Averaged": {"averaged_param": _AVERAGE},
+    "AveragedAdam": {**_MOMENTS, "averaged_param": _AVERAGE},
     "LaProp": {"exp_avg_sq": _SQUARE},
     "Lion": {"exp_avg": _MEAN},
     "Muon": {"momentum_buffer": _MEAN},
     "QHM": {"momentum_buffer": _MEAN},
     "RMSprop": {"square_avg": _SQUARE, "grad_avg": _MEAN},
     "Ranger": {**_MOMENTS, "slow_param": _SLOW},
+    "ScheduleFreeAdamW": {"exp_avg_sq": _SQUARE},
+    "ScheduleFreeRAdam": {"exp_avg_sq": _SQUARE},
     "SGD": {"momentum_buffer": _SUM},
     "SGDW": {"momentum_buffer": _SUM},
     "SignSGD": {"momentum_buffer": _MEAN},
@@ -64,8 +68,15 @@ MEANINGS: dict[str, dict[str, Meaning]] = {
     "Lookahead": {"slow_param": _SLOW},
 }
 
-#: Kinds that may start at any time: a first value says nothing wrong.
-LATE = frozenset({_MAXIMUM.kind, _SLOW.kind})
+#: The kind of what evaluation uses in the parameter's place.
+AVERAGE = _AVERAGE.kind
+
+#: Kinds that are copies of the parameter: they begin anew where the parameter is replaced.
+COPIES = frozenset({_AVERAGE.kind, _SLOW.kind})
+
+#: Kinds, and slots known to one class alone, that may start at any time: a first value says nothing wrong. The last
+#: three are those of schedule-free averaging, whose average begins with the first rate that it sees.
+LATE = frozenset({_MAXIMUM.kind, _SLOW.kind, _AVERAGE.kind, "z", "lr_max", "weight_sum"})
 
 #: Rules that do not divide by 1 - βᵗ or the like: they may go on at t = 1 with averages that are not zero.
 UNCORRECTED = frozenset({"Lion", "Muon", "QHM", "RMSprop", "SGD", "SGDW", "SignSGD", "SparseSGD", "Tiger"})

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from edgeopt.optimizers import Optimizer
-from edgeopt.optimizers.meanings import LATE, MEANINGS, UNCORRECTED, Meaning
+from edgeopt.optimizers.meanings import AVERAGE, COPIES, LATE, MEANINGS, UNCORRECTED, Meaning
 from edgeopt.training.groups import UpdateGroup
 from edgeopt.training.names import STEP, slot_name
 from edgeopt.training.state import State
 
-__all__ = ["Carried", "OldRule", "carry_over", "innermost"]
+__all__ = ["Carried", "OldRule", "carry_over"]
 
 NumpyArray = np.ndarray[Any, Any]
 
@@ -24,30 +24,48 @@ class OldRule:
     """What a bundle says about the rule of a parameter.
 
     Attributes:
-        name: Its class, or that of the rule within it.
-        wrapper: The class around it; the same if there is none.
+        classes: Its class, then that of the rule which it wraps, and so on.
         numbers: The rule's numbers by their own names.
     """
 
-    name: str
-    wrapper: str
+    classes: tuple[str, ...]
     numbers: Mapping[str, float]
 
 
 class Carried(NamedTuple):
-    """By name, the tensors that go on, with where they come from and a factor."""
+    """What goes on.
+
+    Attributes:
+        sources: By name, the tensors that go on, with where they come from and a factor.
+        in_view: Of the parameters that evaluation uses something else for, those for which it goes on to do so.
+    """
 
     sources: dict[str, tuple[str, float]]
+    in_view: frozenset[str]
 
 
-def innermost(rule: Optimizer) -> Optimizer:
-    """The rule that a wrapper wraps, or the rule itself."""
-    inner = getattr(rule, "inner", None)
-    return innermost(inner) if isinstance(inner, Optimizer) else rule
+class _Slot(NamedTuple):
+    """A tensor of the new optimizer.
+
+    Attributes:
+        target: Its name.
+        kind: What it means, or the slot's own name if that is known to its class alone.
+        parameter: What it belongs to; None if the group shares it.
+        source: The old tensor that means the same, and a factor; None if there is none.
+    """
+
+    target: str
+    kind: str
+    parameter: str | None
+    source: tuple[str, float] | None
 
 
 def carry_over(
-    groups: Sequence[UpdateGroup], rules: Mapping[str, OldRule], old: Mapping[str, NumpyArray], state: State
+    groups: Sequence[UpdateGroup],
+    rules: Mapping[str, OldRule],
+    old: Mapping[str, NumpyArray],
+    state: State,
+    seen: Collection[str] = (),
 ) -> Carried:
     """Decide what goes on.
 
@@ -55,68 +73,83 @@ def carry_over(
     the bias of averages which began at zero counts its updates, so it gets either all its averages together with the
     counter, or none, and then the counter starts anew for the whole bundle.
 
+    Where evaluation uses something else than the parameter, it goes on to do so under a rule of the same class, and
+    under another that averages as well. Elsewhere what evaluation used becomes the parameter, and copies of the
+    parameter begin there.
+
     Args:
         groups: The new rules and their parameters.
         rules: The old rule of each parameter.
         old: The old state.
         state: The new state.
+        seen: The parameters that evaluation uses something else for.
     """
-    found = [(group, _matching(group, rules, old, state)) for group in groups]
-    corrected = [entry for entry in found if type(innermost(entry[0].rule)).__name__ not in UNCORRECTED]
-    counts_on = all(missing <= LATE for _, (_, missing) in corrected)
+    found = [(group, list(_slots(group, rules, old))) for group in groups]
+    corrected = [(group, slots) for group, slots in found if classes(group.rule)[-1] not in UNCORRECTED]
+    counts_on = all(slot.source is not None or slot.kind in LATE for _, slots in corrected for slot in slots)
     sources: dict[str, tuple[str, float]] = {}
-    for entry in found:
-        if counts_on or entry not in corrected:
-            sources |= entry[1][0]
+    in_view: set[str] = set()
+    for group, slots in found:
+        if counts_on:
+            chosen = slots
+        elif classes(group.rule)[-1] in UNCORRECTED:
+            # An average of parameters counts them, too.
+            chosen = [slot for slot in slots if slot.kind != AVERAGE]
+        else:
+            chosen = []
+        for parameter in group.members:
+            own = [slot for slot in slots if slot.parameter == parameter]
+            going = [slot for slot in own if slot in chosen and slot.source is not None]
+            alike = rules[parameter].classes == classes(group.rule) and going == own
+            if parameter in seen and (alike or any(slot.kind == AVERAGE for slot in going)):
+                in_view.add(parameter)
+        for slot in chosen:
+            moved = slot.parameter in seen and slot.parameter not in in_view
+            if slot.source is not None and not (moved and slot.kind in COPIES):
+                sources[slot.target] = slot.source
     if counts_on and STEP in old:
         sources[STEP] = STEP, 1.0
-    return Carried(sources)
+    return Carried(sources, frozenset(in_view))
 
 
-def _matching(
-    group: UpdateGroup, rules: Mapping[str, OldRule], old: Mapping[str, NumpyArray], state: State
-) -> tuple[dict[str, tuple[str, float]], set[str]]:
-    """What there is for a group, and the kinds of the slots for which there is nothing."""
-    sources: dict[str, tuple[str, float]] = {}
-    missing: set[str] = set()
-    numbers = {name: state_number(group, name) for name in group.hyperparameters}
+def classes(rule: Optimizer) -> tuple[str, ...]:
+    """The rule's class, then that of the rule which it wraps, and so on."""
+    inner = getattr(rule, "inner", None)
+    return (type(rule).__name__, *(classes(inner) if isinstance(inner, Optimizer) else ()))
+
+
+def _slots(group: UpdateGroup, rules: Mapping[str, OldRule], old: Mapping[str, NumpyArray]) -> Iterator[_Slot]:
+    """The slots of a group, with what there is for them."""
+    numbers = {name: group.values[full].default for name, full in group.hyperparameters.items()}
+    meanings = _meanings(classes(group.rule))
     for parameter, slots in group.slots.items():
         for slot, value in slots.items():
-            target, rule = slot_name(slot, parameter), rules[parameter]
-            source = _source(group.rule, slot, numbers, rule)
-            candidate = None if source is None else old.get(slot_name(source[0], parameter))
-            if source is None or candidate is None or (candidate.shape, candidate.dtype) != (value.shape, value.dtype):
-                kind = _meanings(group.rule).get(slot)
-                missing.add(slot if kind is None else kind.kind)
-            else:
-                sources[target] = slot_name(source[0], parameter), source[1]
+            source = _source(classes(group.rule), slot, numbers, rules[parameter])
+            known = source is not None and _alike(old.get(slot_name(source[0], parameter)), value)
+            yield _Slot(
+                slot_name(slot, parameter),
+                meanings[slot].kind if slot in meanings else slot,
+                parameter,
+                (slot_name(source[0], parameter), source[1]) if known and source is not None else None,
+            )
     for slot, value in group.shared.items():
         name = group.shared_name(slot)
-        known = old.get(name)
-        alike = all(rules[parameter].wrapper == type(group.rule).__name__ for parameter in group.members)
-        if alike and known is not None and (known.shape, known.dtype) == (value.shape, value.dtype):
-            sources[name] = name, 1.0
-        else:
-            missing.add(slot)
-    return sources, missing
+        same = all(rules[parameter].classes == classes(group.rule) for parameter in group.members)
+        yield _Slot(name, slot, None, (name, 1.0) if same and _alike(old.get(name), value) else None)
 
 
-def state_number(group: UpdateGroup, name: str) -> float:
-    """The default of one of the rule's numbers."""
-    return group.values[group.hyperparameters[name]].default
+def _alike(known: NumpyArray | None, value: NumpyArray) -> bool:
+    return known is not None and (known.shape, known.dtype) == (value.shape, value.dtype)
 
 
-def _meanings(rule: Optimizer) -> Mapping[str, Meaning]:
-    names = (type(innermost(rule)).__name__, type(rule).__name__)
-    return {slot: meaning for name in names for slot, meaning in MEANINGS.get(name, {}).items()}
+def _meanings(names: Sequence[str]) -> dict[str, Meaning]:
+    return {slot: meaning for name in reversed(names) for slot, meaning in MEANINGS.get(name, {}).items()}
 
 
-def _source(rule: Optimizer, slot: str, numbers: Mapping[str, float], old: OldRule) -> tuple[str, float] | None:
+def _source(names: Sequence[str], slot: str, numbers: Mapping[str, float], old: OldRule) -> tuple[str, float] | None:
     """The old slot that means the same, and what to multiply it by."""
-    meaning = _meanings(rule).get(slot)
-    theirs = {**MEANINGS.get(old.name, {}), **MEANINGS.get(old.wrapper, {})}
-    for name, other in theirs.items() if meaning is not None else ():
+    meaning = _meanings(names).get(slot)
+    for name, other in _meanings(old.classes).items() if meaning is not None else ():
         if meaning is not None and other.kind == meaning.kind:
             return name, meaning.factor(numbers) / other.factor(old.numbers)
-    same = (type(innermost(rule)).__name__, type(rule).__name__) == (old.name, old.wrapper)
-    return (slot, 1.0) if same else None
+    return (slot, 1.0) if tuple(names) == old.classes else None

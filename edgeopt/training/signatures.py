@@ -9,10 +9,12 @@ import onnx_ir as ir
 from edgeopt import tracing as xp
 from edgeopt.autodiff import backward
 from edgeopt.tracing import Array
+from edgeopt.training.accumulation import add_gradients, mean_gradients
 from edgeopt.training.builder import BuiltGraph, GraphBuilder
-from edgeopt.training.curvature import Passes, curvature_estimates, curvature_sums
+from edgeopt.training.curvature import Layers, Passes, accumulated_curvature, curvature_estimates, curvature_sums
 from edgeopt.training.forward import ForwardModel
-from edgeopt.training.names import ACCUMULATED_WEIGHT, accumulator_name, curvature_name
+from edgeopt.training.names import ACCUMULATED_WEIGHT
+from edgeopt.training.noise import draw_tangents
 from edgeopt.training.plan import Plan
 from edgeopt.training.state import State
 from edgeopt.training.update import add_update
@@ -38,60 +40,71 @@ def _metric_terms(builder: GraphBuilder, plan: Plan, targets: Sequence[InputSpec
     return terms
 
 
-def _gradients(
-    builder: GraphBuilder, plan: Plan, targets: Sequence[InputSpec], *, averaged: bool
-) -> tuple[dict[str, Array], Array]:
+def _passes(
+    builder: GraphBuilder, plan: Plan, targets: Sequence[InputSpec], tangents: Mapping[str, Array], *, averaged: bool
+) -> Passes:
     """Forward and backward in training mode; reports loss and metrics, and keeps what the forward pass changes.
 
     Returns:
-        The gradient of every trainable parameter (zero for one that the loss does not depend on), of the mean loss if
-        `averaged` and of the loss sum otherwise; and the weight between them.
+        What there is then: the gradient of every trainable parameter (zero for one that the loss does not depend on),
+        of the mean loss if `averaged` and of the loss sum otherwise, the weight between them, and more.
     """
     total, weight = _loss_terms(builder, plan, targets)
     metrics = _metric_terms(builder, plan, targets)
     parameters = {name: builder.state(name) for name in plan.trainable}
+    layers = Layers(builder, plan)
     seed = 1.0 / weight if averaged else xp.ones_like(total)
     if plan.recompute:
         seed = builder.drop_activations(seed, plan.recompute)
-    found = backward(builder.tracer, {total.value: seed}, [array.value for array in parameters.values()])
+    wrt = [*(array.value for array in parameters.values()), *layers.outputs]
+    found = backward(builder.tracer, {total.value: seed}, wrt)
     builder.metric("loss", total / weight)
     for name, value, metric_weight in metrics:
         builder.metric(name, value / metric_weight)
     for name, value in builder.updated_buffers.items():
         builder.set_state(name, value)
-    gradients = {
-        name: xp.zeros_like(parameters[name]) if gradient is None else gradient
-        for name, gradient in zip(parameters, found, strict=True)
-    }
-    return gradients, weight
+    cotangents = [
+        xp.zeros_like(builder.tracer.wrap(value)) if cotangent is None else cotangent
+        for value, cotangent in zip(wrt, found, strict=True)
+    ]
+    return Passes(
+        builder=builder,
+        plan=plan,
+        targets=targets,
+        total=total,
+        weight=weight,
+        gradients=dict(zip(parameters, cotangents, strict=False)),
+        layers=layers,
+        cotangents=dict(zip(layers.outputs, cotangents[len(parameters) :], strict=True)),
+        scale=weight if averaged else xp.ones_like(weight),
+        tangents=tangents,
+    )
 
 
 def _step(model: ForwardModel, plan: Plan, state: State, targets: Sequence[InputSpec]) -> BuiltGraph:
     """(state, batch, hyper) → (state', loss, metrics)."""
     builder = GraphBuilder("step", state, model.train)
-    gradients, weight = _gradients(builder, plan, targets, averaged=True)
-    sums = curvature_sums(Passes(builder, plan, targets, gradients, weight))
-    add_update(builder, plan, gradients, curvature_estimates(plan, sums, weight))
+    tangents = draw_tangents(builder, plan.groups)
+    passes = _passes(builder, plan, targets, tangents, averaged=True)
+    curvature = curvature_estimates(plan, curvature_sums(passes), passes.weight)
+    add_update(builder, plan, passes.gradients, {**curvature, **tangents})
     return builder.finish()
 
 
 def _accumulate(model: ForwardModel, plan: Plan, state: State, targets: Sequence[InputSpec]) -> BuiltGraph:
     """(params, buffers, accumulators, batch) → (accumulators', buffers', loss): one microbatch."""
     builder = GraphBuilder("accumulate", state, model.train)
-    gradients, weight = _gradients(builder, plan, targets, averaged=False)
-    sums = curvature_sums(Passes(builder, plan, targets, gradients, xp.ones_like(weight)))
-    _add_to_accumulators(builder, plan, gradients, weight)
-    for (parameter, ingredient), value in sums.items():
-        accumulator = builder.state(curvature_name(ingredient, parameter))
-        builder.set_state(curvature_name(ingredient, parameter), accumulator + xp.astype(value, accumulator.dtype))
+    passes = _passes(builder, plan, targets, draw_tangents(builder, plan.groups), averaged=False)
+    sums = curvature_sums(passes)
+    _add_to_accumulators(builder, plan, passes.gradients, passes.weight)
+    for key, value in sums.items():
+        accumulator = builder.state(key)
+        builder.set_state(key, accumulator + xp.astype(value, accumulator.dtype))
     return builder.finish()
 
 
 def _add_to_accumulators(builder: GraphBuilder, plan: Plan, sums: Mapping[str, Array], weight: Array) -> None:
-    for unit in plan.units:
-        name = accumulator_name(unit.name)
-        accumulator, value = builder.state(name), unit.gather(sums)
-        builder.set_state(name, accumulator + xp.astype(value, accumulator.dtype))
+    add_gradients(builder, plan.units, sums)
     accumulated = builder.state(ACCUMULATED_WEIGHT)
     builder.set_state(ACCUMULATED_WEIGHT, accumulated + xp.astype(weight, accumulated.dtype))
 
@@ -126,17 +139,9 @@ def _apply(model: ForwardModel, plan: Plan, state: State, targets: Sequence[Inpu
     """(state, accumulators, hyper) → state': the update alone."""
     builder = GraphBuilder("apply", state)
     weight = builder.state(ACCUMULATED_WEIGHT)
-    share = 1.0 / weight
-    gradients = {}
-    for unit in plan.units:
-        accumulator, parameter = builder.state(accumulator_name(unit.name)), builder.state(next(iter(unit.members)))
-        gradients[unit.name] = xp.astype(accumulator * xp.astype(share, accumulator.dtype), parameter.dtype)
-    sums = {
-        (parameter, name): xp.astype(builder.state(curvature_name(name, parameter)), builder.state(parameter).dtype)
-        for group in plan.groups
-        for parameter, name, _ in group.curvatures()
-    }
-    add_update(builder, plan, gradients, curvature_estimates(plan, sums, weight))
+    gradients = mean_gradients(builder, plan.units)
+    curvature = curvature_estimates(plan, accumulated_curvature(builder, plan), weight)
+    add_update(builder, plan, gradients, {**curvature, **draw_tangents(builder, plan.groups)})
     return builder.finish()
 
 

@@ -8,25 +8,26 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from edgeopt import tracing as xp
-from edgeopt.optimizers import Curvature, GroupArrays
+from edgeopt.optimizers import Curvature, GroupArrays, Ingredient, Tangents
 from edgeopt.tracing import Array, op
 from edgeopt.training.builder import GraphBuilder
 from edgeopt.training.fused import static_flags
 from edgeopt.training.groups import UpdateGroup
-from edgeopt.training.names import STEP, slot_name
+from edgeopt.training.names import STEP, curvature_name, slot_name
 from edgeopt.training.noise import draw
 from edgeopt.training.plan import Plan
 from edgeopt.training.unit_arrays import state_inputs, unit_states
 from edgeopt.training.units import Unit
+from edgeopt.transforms import Transform
 
-__all__ = ["add_update", "hyper_inputs", "update_groups"]
+__all__ = ["add_update", "hyper_inputs", "run_transform", "update_groups"]
 
 
 def add_update(
     builder: GraphBuilder,
     plan: Plan,
     gradients: Mapping[str, Array],
-    curvature: Mapping[tuple[str, str], Array],
+    given: Mapping[str, Array],
 ) -> None:
     """Add the update of every trainable parameter, its optimizer state and the step counter.
 
@@ -37,7 +38,7 @@ def add_update(
         builder: The graph.
         plan: The settings.
         gradients: The gradient of each trainable parameter, or of each joined unit as one vector.
-        curvature: By parameter and name, what the rules need of it.
+        given: By key, what the rules need beside gradients: curvature and `tangents`.
     """
     step = builder.state(STEP) + np.int64(1)
     transformed = dict(gradients)
@@ -47,14 +48,14 @@ def add_update(
     for position in range(len(plan.transforms)):
         parameters = {name: builder.state(name) for name in transformed}
         transformed = _apply_transform(builder, plan, position, parameters, transformed, step)
-    update_groups(builder, plan.groups, transformed, curvature)
+    update_groups(builder, plan.groups, transformed, given)
 
 
 def update_groups(
     builder: GraphBuilder,
     groups: Sequence[UpdateGroup],
     gradients: Mapping[str, Array],
-    curvature: Mapping[tuple[str, str], Array],
+    given: Mapping[str, Array],
 ) -> None:
     """Add the updates by themselves, given gradients as the rules get them; args are those of `add_update`."""
     completed = builder.state(STEP)
@@ -62,7 +63,7 @@ def update_groups(
     reported: dict[tuple[str, ...], str] = {}
     for group in groups:
         hyper = hyper_inputs(builder, group, completed)
-        _update_group(builder, group, gradients, curvature, hyper, step)
+        _update_group(builder, group, gradients, given, hyper, step)
         numbers = tuple(group.schedule.values())
         # Groups with one schedule have one rate, and factors of it.
         if numbers not in reported:
@@ -85,11 +86,9 @@ def _apply_transform(
     reported: list[str] = []
 
     def body(x: dict[str, Array]) -> dict[str, Array]:
-        grads = [x[f"grad.{name}"] for name in names]
-        params = [x[f"param.{name}"] for name in names]
-        new, metrics = transform(xp, grads, params, {key: x[key] for key in hyper}, x["step"])
+        new, metrics = run_transform(transform, names, x)
         reported.extend(metrics)
-        return {**{f"next.{name}": grad for name, grad in zip(names, new, strict=True)}, **metrics}
+        return {**new, **metrics}
 
     inputs = {
         "step": step,
@@ -102,6 +101,15 @@ def _apply_transform(
         suffix = owner.removeprefix(owner.rstrip("0123456789"))
         builder.metric(f"{metric}_{suffix}" if suffix else metric, results[metric])
     return {name: results[f"next.{name}"] for name in names}
+
+
+def run_transform(
+    transform: Transform, names: Sequence[str], x: Mapping[str, Array]
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """The body of a transform's function, for these parameters: `next.NAME` of each, and the metrics."""
+    grads, params = ([x[f"{kind}.{name}"] for name in names] for kind in ("grad", "param"))
+    new, metrics = transform(xp, grads, params, {key: x[key] for key in transform.hyperparameters()}, x["step"])
+    return {f"next.{name}": grad for name, grad in zip(names, new, strict=True)}, metrics
 
 
 def _rate(builder: GraphBuilder, group: UpdateGroup, completed: Array) -> Array:
@@ -124,7 +132,7 @@ def _update_group(
     builder: GraphBuilder,
     group: UpdateGroup,
     gradients: Mapping[str, Array],
-    curvature: Mapping[tuple[str, str], Array],
+    given: Mapping[str, Array],
     hyper: Mapping[str, Array],
     step: Array,
 ) -> None:
@@ -133,10 +141,13 @@ def _update_group(
     inputs = {"step": step, **hyper, **state_inputs(builder, group, group.units)}
     for slot in group.shared:
         inputs[f"shared.{slot}"] = builder.state(group.shared_name(slot))
+    for key in group.shared_ingredients:
+        inputs[f"shared.{key}"] = given[curvature_name(key, group.name)]
     for unit in group.units:
         inputs |= {f"grad.{name}": gradients[name] for name in (unit.name, *unit.members) if name in gradients}
         for name in unit.members:
-            inputs |= {f"{key}.{name}": value for (owner, key), value in curvature.items() if owner == name}
+            needed = {key: curvature_name(key, name) for key in group.needs(unit)}
+            inputs |= {f"{key}.{name}": given[full] for key, full in needed.items() if full in given}
         inputs |= {f"{key}.{unit.name}": value for key, value in _noise(builder, group, unit).items()}
 
     def body(x: dict[str, Array]) -> dict[str, Array]:
@@ -144,7 +155,7 @@ def _update_group(
         grads = {unit.name: unit.gather(x, "grad.") for unit in group.units}
         for unit in group.units:
             states[unit.name] |= {key: unit.gather(x, f"{key}.") for key in group.needs(unit)}
-        shared = {slot: x[f"shared.{slot}"] for slot in group.shared}
+        shared = {slot: x[f"shared.{slot}"] for slot in (*group.shared, *group.shared_ingredients)}
         own = {key: x[key] for key in hyper}
         moved, slots, shared = rule.update_all(xp, GroupArrays(params, grads, states, shared), own, x["step"])
         results = {f"shared.{slot}": value for slot, value in shared.items()}
@@ -173,10 +184,15 @@ def _targets(group: UpdateGroup) -> dict[str, list[str]]:
     return targets
 
 
+def _is_private(need: Ingredient) -> bool:
+    """Whether nothing but the update sees it."""
+    return not isinstance(need, (Curvature, Tangents))
+
+
 def _noise(builder: GraphBuilder, group: UpdateGroup, unit: Unit) -> dict[str, Array]:
     """Random numbers for all members at once."""
     first, *_ = unit.members
-    needed = {key: need for key, need in group.ingredients[first].items() if not isinstance(need, Curvature)}
+    needed = {key: need for key, need in group.ingredients[first].items() if _is_private(need)}
     if not needed:
         return {}
     like = builder.state(first)

@@ -1,0 +1,62 @@
+"""From every rule to AdamW and from AdamW to every rule: predictions stay, and training goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgeopt import Bundle
+from edgeopt.losses import CrossEntropy
+from edgeopt.optimizers import OPTIMIZERS, AdamW, Curvature, Group
+from edgeopt.training import ForwardModel, compose
+
+rng = np.random.default_rng(0)
+WEIGHTS = {"weight": rng.normal(size=(4, 3)), "scale": rng.normal(size=4), "bias": rng.normal(size=3)}
+BATCHES = [{"x": rng.normal(size=(5, 4)), "target": rng.integers(0, 3, 5)} for _ in range(3)]
+STARTED = [Group("bias", lr_multiplier=0.5), AdamW(0.01)]
+
+
+@pytest.fixture(scope="module")
+def model(forward_model) -> ForwardModel:
+    return forward_model(lambda p: (p["x"] * p["scale"]) @ p["weight"] + p["bias"], WEIGHTS, ("batch", 4))
+
+
+@pytest.fixture(scope="module")
+def adamw(model) -> Bundle:
+    return trained(compose(model, loss=CrossEntropy(), optimizer=STARTED))
+
+
+def trained(bundle: Bundle) -> Bundle:
+    session = bundle.session()
+    for batch in BATCHES:
+        assert np.isfinite(session.step(batch)["loss"])
+    return Bundle(bundle.manifest, bundle.graphs, session.state())
+
+
+def check(old: Bundle, optimizer: Any, path: Any) -> None:
+    result = old.with_optimizer(optimizer)
+    x, session = BATCHES[0]["x"], result.bundle.session()
+    np.testing.assert_allclose(session.predict(x), old.session().predict(x), rtol=1e-12, atol=1e-12)
+    names = {*result.kept, *result.started, *WEIGHTS, "random.seed", "random.draws"}
+    assert names == set(result.bundle.state) == {spec.name for spec in result.bundle.manifest.tensors}
+    for batch in BATCHES:
+        assert np.isfinite(session.step(batch)["loss"])
+    session.accumulate(BATCHES[0])
+    session.apply()
+    session.save(path)
+    np.testing.assert_array_equal(Bundle.load(path).session().predict(x), session.predict(x))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_from_every_rule(name, model, tmp_path):
+    old = trained(compose(model, loss=CrossEntropy(), optimizer=OPTIMIZERS[name]()))
+    check(old, STARTED, tmp_path / "new.edgeopt")
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_to_every_rule(name, adamw, tmp_path):
+    rule = OPTIMIZERS[name]()
+    if not any(isinstance(need, Curvature) for need in rule.ingredients(WEIGHTS["weight"]).values()):
+        check(adamw, rule, tmp_path / "new.edgeopt")
