@@ -13,6 +13,7 @@ from edgeopt.optimizers.adanorm import AdaNorm
 from edgeopt.optimizers.adaptive_muon import AdaMuon, NorMuon
 from edgeopt.optimizers.ademamix import AdEMAMix, SimplifiedAdEMAMix
 from edgeopt.optimizers.adopt import ADOPT
+from edgeopt.optimizers.apollo import APOLLO, APOLLOMini
 from edgeopt.optimizers.asgd import ASGD
 from edgeopt.optimizers.averaging import Averaged, AveragedAdam, Averaging
 from edgeopt.optimizers.base import (
@@ -40,6 +41,7 @@ from edgeopt.optimizers.dog import DoG
 from edgeopt.optimizers.factored import CAME, Adafactor
 from edgeopt.optimizers.fadam import FAdam
 from edgeopt.optimizers.fromage import Fromage
+from edgeopt.optimizers.galore import Fira, GaLore
 from edgeopt.optimizers.genie import GENIE
 from edgeopt.optimizers.grams import Grams
 from edgeopt.optimizers.groups import Group, OptimizerLike, ParameterGroups, as_groups
@@ -61,7 +63,6 @@ from edgeopt.optimizers.laprop import LaProp
 from edgeopt.optimizers.lars import LARS
 from edgeopt.optimizers.lookahead import Lookahead, Ranger
 from edgeopt.optimizers.lora_rite import LoRARITE
-from edgeopt.optimizers.low_rank import APOLLO, APOLLOMini, Fira, GaLore
 from edgeopt.optimizers.madgrad import MADGRAD
 from edgeopt.optimizers.mars import MARS
 from edgeopt.optimizers.micro_adam import MicroAdam
