@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import array_api_compat.numpy as numpy_namespace
 import numpy as np
 import pytest
 import torch
@@ -34,14 +35,19 @@ def network(p):
     return hidden @ p["last.weight"] + p["last.bias"]
 
 
-def train_torch(make: Callable[[dict[str, torch.Tensor]], list[torch.optim.Optimizer]]) -> dict[str, Any]:
+def torch_loss(params: dict[str, torch.Tensor], batch: dict[str, Any]) -> torch.Tensor:
+    return F.mse_loss(network({**params, "x": torch.tensor(batch["x"])}), torch.tensor(batch["target"]))
+
+
+def train_torch(
+    make: Callable[[dict[str, torch.Tensor]], list[torch.optim.Optimizer]], steps: int = len(BATCHES)
+) -> dict[str, Any]:
     params = {name: torch.tensor(value, requires_grad=True) for name, value in WEIGHTS.items()}
     optimizers = make(params)
-    for batch in BATCHES:
-        loss = F.mse_loss(network({**params, "x": torch.tensor(batch["x"])}), torch.tensor(batch["target"]))
+    for step in range(steps):
         for value in params.values():
             value.grad = None
-        loss.backward()
+        torch_loss(params, BATCHES[step % len(BATCHES)]).backward()
         for optimizer in optimizers:
             optimizer.step()
     return {name: value.detach().numpy() for name, value in params.items()}
@@ -113,6 +119,42 @@ def test_another_rule_for_matrices(session):
     expected = train_torch(make)
     for name, value in ours.parameters().items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-12, err_msg=name)
+
+
+def test_muon_for_matrices_and_adamw_for_the_rest_is_what_torch_makes_of_it(session):
+    ours = session([Group(ndim=2, optimizer=Muon(0.02), name="matrices"), AdamW(0.01)])
+    for step in range(25):
+        ours.step(BATCHES[step % len(BATCHES)])
+
+    def make(p):
+        matrices, rest = ([value for value in p.values() if (value.ndim == 2) == wanted] for wanted in (True, False))
+        return [torch.optim.Muon(matrices, lr=0.02), torch.optim.AdamW(rest, lr=0.01)]
+
+    for name, expected in train_torch(make, 25).items():
+        # torch computes Muon's step in bfloat16, and the gradients of all parameters follow from where that leads.
+        moved = np.linalg.norm(expected - WEIGHTS[name])
+        assert np.linalg.norm(ours.parameters()[name] - expected) <= 0.01 * moved, name
+
+
+def test_muon_for_matrices_and_adamw_for_the_rest_are_the_two_rules_by_hand(session):
+    rules = {name: Muon(0.02) if value.ndim == 2 else AdamW(0.01) for name, value in WEIGHTS.items()}
+    ours = session([Group(ndim=2, optimizer=Muon(0.02), name="matrices"), AdamW(0.01)])
+    params, states = dict(WEIGHTS), {name: rule.init(WEIGHTS[name]) for name, rule in rules.items()}
+    for step in range(25):
+        batch = BATCHES[step % len(BATCHES)]
+        ours.step(batch)
+        tensors = {name: torch.tensor(value, requires_grad=True) for name, value in params.items()}
+        slopes = torch.autograd.grad(torch_loss(tensors, batch), list(tensors.values()))
+        for (name, rule), slope in zip(rules.items(), slopes, strict=True):
+            numbers = {**rule.hyperparameters(), "lr": rule.lr}
+            hyper = {key: np.asarray(number) for key, number in numbers.items()}
+            arrays = params[name], slope.numpy(), states[name]
+            params[name], states[name] = rule.update(numpy_namespace, *arrays, hyper, np.asarray(step + 1))
+    state = ours.state()
+    for name, value in params.items():
+        np.testing.assert_allclose(state[name], value, rtol=1e-9, atol=1e-9, err_msg=name)
+        for slot, expected in states[name].items():
+            np.testing.assert_allclose(state[f"optimizer.{slot}.{name}"], expected, rtol=1e-9, atol=1e-9, err_msg=slot)
 
 
 def test_numbers_of_a_group_can_be_changed_on_the_device(session):
