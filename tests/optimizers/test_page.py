@@ -1,4 +1,7 @@
-"""The page about optimizers is what its generator writes, and every rule says where it comes from."""
+"""The page about optimizers is what its generator writes, and every rule says where it comes from.
+
+The generator also records the graphs of the rules at some size, which are therefore tested here.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import numpy as np
 import pytest
 
 from edgeopt.optimizers import OPTIMIZERS, initial_state
+from edgeopt.tracing.subgraphs import all_nodes
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -40,3 +44,10 @@ def test_a_rule_has_equations_a_reference_and_its_slots(cls):
         f"`{slot}`" in described or slot.startswith("momentum_buffer_")
         for slot in initial_state(cls(), np.zeros((4, 4)))
     )
+
+
+@pytest.mark.parametrize("cls", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_a_graph_holds_no_constant_of_the_size_of_its_parameter(generator, cls):
+    graph, _ = generator.trace(cls(), (500, 500))
+    sizes = [node.attributes["value"].as_tensor().size for node in all_nodes(graph) if node.op_type == "Constant"]
+    assert max(sizes, default=0) < 500 * 500 / 10
