@@ -19,6 +19,7 @@ from edgeopt.optimizers.averaging import Averaged, AveragedAdam, Averaging
 from edgeopt.optimizers.base import (
     Arrays,
     Collective,
+    Following,
     GroupArrays,
     Optimizer,
     Rule,
@@ -65,6 +66,7 @@ from edgeopt.optimizers.lookahead import Lookahead, Ranger
 from edgeopt.optimizers.lora_rite import LoRARITE
 from edgeopt.optimizers.madgrad import MADGRAD
 from edgeopt.optimizers.mars import MARS
+from edgeopt.optimizers.mechanic import Mechanic
 from edgeopt.optimizers.micro_adam import MicroAdam
 from edgeopt.optimizers.momentum import FISTA, AccSGD, AggMo
 from edgeopt.optimizers.muon import Muon
@@ -159,6 +161,7 @@ __all__ = [
     "Eva",
     "FAdam",
     "Fira",
+    "Following",
     "Fromage",
     "GaLore",
     "GaussNewtonBartlett",
@@ -174,6 +177,7 @@ __all__ = [
     "Lion",
     "LoRARITE",
     "Lookahead",
+    "Mechanic",
     "MicroAdam",
     "Muon",
     "NAdam",

@@ -10,7 +10,7 @@ import numpy as np
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import at_least, fraction, require
 from edgeopt.optimizers.adam import Adam
-from edgeopt.optimizers.base import Arrays, Updated, Wrapper, static
+from edgeopt.optimizers.base import Arrays, Following, Updated, static
 
 __all__ = ["Averaged", "AveragedAdam", "Averaging"]
 
@@ -37,7 +37,7 @@ def _moved(xp: Namespace, average: Array, param: Array, share: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Averaged(Wrapper):
+class Averaged(Following):
     """An average of the parameters beside another optimizer: SWA (Izmailov et al., UAI 2018, arXiv:1803.05407) or EMA.
 
     The inner optimizer trains as it would alone. Evaluation, prediction and the exported model use the average a of

@@ -18,6 +18,7 @@ from edgeopt.schedules.base import annotated, numbers, static
 __all__ = [
     "Arrays",
     "Collective",
+    "Following",
     "GroupArrays",
     "Optimizer",
     "Rule",
@@ -234,6 +235,11 @@ class Wrapper(Optimizer):
     def view(self, xp: Namespace, param: Array, state: Arrays, hyper: Arrays, step: Array) -> Array:
         """Return the view of the inner optimizer."""
         return self.inner.view(xp, param, state, hyper, step)
+
+
+@dataclass(frozen=True)
+class Following(Wrapper):
+    """A wrapper that goes on from where a step of the inner optimizer has led, with each parameter on its own."""
 
     def update(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Take a step of the inner optimizer, and go on from there."""

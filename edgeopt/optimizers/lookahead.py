@@ -9,7 +9,7 @@ import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import at_least, fraction
-from edgeopt.optimizers.base import Arrays, Updated, Wrapper, static
+from edgeopt.optimizers.base import Arrays, Following, Updated, static
 from edgeopt.optimizers.descent import Decay
 from edgeopt.optimizers.radam import RAdam
 from edgeopt.optimizers.timing import is_multiple
@@ -25,7 +25,7 @@ def _drawn_back(xp: Namespace, param: Array, slow: Array, alpha: Array, due: Arr
 
 
 @dataclass(frozen=True)
-class Lookahead(Wrapper):
+class Lookahead(Following):
     """Lookahead around another optimizer (Zhang et al., NeurIPS 2019, arXiv:1907.08610).
 
     The inner optimizer updates θ and keeps its state. After every `every` updates::
