@@ -54,7 +54,8 @@ have the layers at hand and give them; a bundle refuses them, because an exporte
 
 SOFO (Yu et al., NeurIPS 2024) and LancBiO (Yang, Gao and Yuan, ICLR 2025) are not here. SOFO has no gradient: it takes
 derivatives of the model's outputs along random directions of all parameters together. LancBiO solves a problem of two
-levels, with a loss and parameters for each. Neither is an update of parameters from their gradients.
+levels, with a loss and parameters for each, and is a solver of its own: [`edgeopt.bilevel.lancbio`](bilevel.md). Neither
+is an update of parameters from their gradients.
 """
 
 
