@@ -20,13 +20,21 @@ from edgeopt.tracing.subgraphs import bodies, captured, operands
 __all__ = ["backward", "dependent_values"]
 
 
-def backward(tracer: Tracer, seeds: Mapping[ir.Value, Array], wrt: Sequence[ir.Value]) -> list[Array | None]:
+def backward(
+    tracer: Tracer,
+    seeds: Mapping[ir.Value, Array],
+    wrt: Sequence[ir.Value],
+    *,
+    forward: ir.Graph | None = None,
+) -> list[Array | None]:
     """Add to the graph the vector-Jacobian product of some of its tensors with respect to others.
 
     Args:
-        tracer: Records into the graph that holds the forward computation.
+        tracer: Records what is added.
         seeds: Cotangents of output tensors; for the gradient of a scalar loss, `{loss: one}`.
         wrt: Tensors to differentiate with respect to.
+        forward: The graph that holds the forward computation; that of the tracer by default. A body of this graph may
+            be what the tracer records into: then the seeds may be tensors of the body.
 
     Returns:
         One cotangent for each tensor of `wrt`, of its dtype and shape; None where nothing depends on it.
@@ -34,7 +42,7 @@ def backward(tracer: Tracer, seeds: Mapping[ir.Value, Array], wrt: Sequence[ir.V
     Raises:
         UnsupportedOperatorError: Operators on the way have no rule; it lists all of them.
     """
-    nodes = list(tracer.graph)
+    nodes = list(tracer.graph if forward is None else forward)
     active = dependent_values(nodes, wrt)
     path = _nodes_on_path(nodes, set(seeds), active)
     sites = [Site(tracer, node, tuple(value in active for value in operands(node))) for node in path]

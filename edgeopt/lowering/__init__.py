@@ -1,6 +1,7 @@
 """What stock ONNX Runtime lacks or does differently, said in other operators, after differentiation."""
 
 from edgeopt.lowering.engine import lower, uses_random_numbers
+from edgeopt.lowering.random import RandomStreams
 from edgeopt.lowering.scalars import give_scalars_a_rank
 
-__all__ = ["give_scalars_a_rank", "lower", "uses_random_numbers"]
+__all__ = ["RandomStreams", "give_scalars_a_rank", "lower", "uses_random_numbers"]

@@ -50,14 +50,17 @@ from edgeopt.optimizers.hn_adam import HNAdam
 from edgeopt.optimizers.ingredients import (
     Curvature,
     GaussNewtonBartlett,
+    GaussNewtonSketch,
     HutchinsonDiagonal,
     Ingredient,
-    LayerStatistic,
+    KroneckerFactor,
     Noise,
     Normal,
     Rademacher,
+    Tangents,
     Uniform,
 )
+from edgeopt.optimizers.kron import Kron
 from edgeopt.optimizers.kronecker import AdaFisher, Eva
 from edgeopt.optimizers.lamb import LAMB
 from edgeopt.optimizers.laprop import LaProp
@@ -88,6 +91,7 @@ from edgeopt.optimizers.shampoo import Shampoo
 from edgeopt.optimizers.sign import Lion, SignSGD, Tiger
 from edgeopt.optimizers.sm3 import SM3
 from edgeopt.optimizers.soap import SOAP
+from edgeopt.optimizers.sofo import SOFO
 from edgeopt.optimizers.sophia import SophiaG, SophiaH
 from edgeopt.optimizers.spam import SPAM, StableSPAM
 from edgeopt.optimizers.sparse import LazyAdam, SparseAdam, SparseSGD
@@ -117,6 +121,7 @@ __all__ = [
     "SGDW",
     "SM3",
     "SOAP",
+    "SOFO",
     "SPAM",
     "SWATS",
     "AMSBound",
@@ -165,14 +170,16 @@ __all__ = [
     "Fromage",
     "GaLore",
     "GaussNewtonBartlett",
+    "GaussNewtonSketch",
     "Grams",
     "Group",
     "GroupArrays",
     "HNAdam",
     "HutchinsonDiagonal",
     "Ingredient",
+    "Kron",
+    "KroneckerFactor",
     "LaProp",
-    "LayerStatistic",
     "LazyAdam",
     "Lion",
     "LoRARITE",
@@ -211,6 +218,7 @@ __all__ = [
     "SparseSGD",
     "StableAdamW",
     "StableSPAM",
+    "Tangents",
     "Tiger",
     "Uniform",
     "Updated",

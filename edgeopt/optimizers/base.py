@@ -44,7 +44,7 @@ class GroupArrays(NamedTuple):
         params: The parameters.
         grads: Their gradients.
         states: For each parameter its slots and ingredients.
-        shared: The slots of `Optimizer.init_shared`.
+        shared: The slots of `Optimizer.init_shared` and the ingredients of `Optimizer.shared_ingredients`.
     """
 
     params: Arrays
@@ -99,6 +99,13 @@ class Optimizer(ABC):
         """What an update of this parameter needs beside its gradient: random numbers, curvature.
 
         At each update their values are in `state` under these names, which differ from those of the slots.
+        """
+        return {}
+
+    def shared_ingredients(self, params: Mapping[str, NumpyArray]) -> dict[str, Ingredient]:
+        """What an update of a group needs for all its parameters together.
+
+        At each update their values are among the shared slots under these names, which differ from theirs.
         """
         return {}
 
@@ -227,6 +234,10 @@ class Wrapper(Optimizer):
     def ingredients(self, param: NumpyArray) -> dict[str, Ingredient]:
         """Return what the inner optimizer needs."""
         return self.inner.ingredients(param)
+
+    def shared_ingredients(self, params: Mapping[str, NumpyArray]) -> dict[str, Ingredient]:
+        """Return what the inner optimizer needs."""
+        return self.inner.shared_ingredients(params)
 
     def hyperparameters(self) -> dict[str, float]:
         """Return the numbers of the inner optimizer."""

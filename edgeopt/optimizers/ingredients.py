@@ -7,18 +7,21 @@ does: random numbers come from the bundle's own seeded generator, curvature from
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from edgeopt.checks import at_least
 
 __all__ = [
     "Curvature",
     "GaussNewtonBartlett",
+    "GaussNewtonSketch",
     "HutchinsonDiagonal",
     "Ingredient",
-    "LayerStatistic",
+    "KroneckerFactor",
     "Noise",
     "Normal",
     "Rademacher",
+    "Tangents",
     "Uniform",
 ]
 
@@ -55,24 +58,13 @@ class Rademacher(Noise):
 
 
 @dataclass(frozen=True)
-class LayerStatistic(Ingredient):
-    """A mean over the batch of what enters or leaves the layer that a matrix belongs to.
-
-    Whoever runs the rule has to compute it. Bundles cannot: their updates see gradients, not the layers that they came
-    from.
-
-    Attributes:
-        shape: Of the array.
-        what: What it is the mean of.
-    """
-
-    shape: tuple[int, ...]
-    what: str
+class Tangents(Normal):
+    """Normal numbers that all microbatches of an update share: directions in which it looks at the loss."""
 
 
 @dataclass(frozen=True)
 class Curvature(Ingredient):
-    """An estimate of curvature in the shape of the parameter.
+    """An estimate of curvature, in the shape of the parameter unless a kind says otherwise.
 
     It is computed at the updates 1, 1 + every, 1 + 2·every and so on; at the others the array is zero, and whoever
     declared it uses what it kept.
@@ -85,6 +77,10 @@ class Curvature(Ingredient):
 
     def __post_init__(self) -> None:
         at_least("every", self.every, 1)
+
+    def shape_of_sums(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of what adds up over microbatches, from that of the parameter."""
+        return shape
 
 
 @dataclass(frozen=True)
@@ -104,3 +100,50 @@ class GaussNewtonBartlett(Curvature):
     arXiv:2305.14342, algorithm 2). Microbatches give what they would give as one batch. Needs a `CrossEntropy` loss,
     of which only `ignore_index` and `class_axis` matter here.
     """
+
+
+@dataclass(frozen=True)
+class KroneckerFactor(Curvature):
+    """A mean over the rows of a batch, from the layer whose weight the parameter is: half of its curvature.
+
+    A weight, as a matrix of its first axis against all others, meets what enters its layer along one side and what
+    leaves it along the other: x along the columns and y = W·x along the rows in a linear layer of PyTorch and in a
+    convolution, the other way round where the layer computes x·W. On the side of x the mean is that of x, which in a
+    convolution is the patch under the kernel; on the side of y, of the gradient that the loss of one sample has by y.
+    The curvature of the layer is about the Kronecker product of both sides (Martens and Grosse, ICML 2015,
+    arXiv:1503.05671). A layer that is used more than once, and the groups of a convolution, count as more rows.
+
+    Attributes:
+        size: The number of rows, or of columns.
+        side: Which of them.
+        squared: Whether the mean is that of squares.
+    """
+
+    size: int = 1
+    side: Literal["rows", "columns"] = "rows"
+    squared: bool = False
+
+    def shape_of_sums(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The sum, and behind it the number of samples."""
+        return (self.size + 1,)
+
+
+@dataclass(frozen=True)
+class GaussNewtonSketch(Curvature):
+    """Slopes and curvature of the mean loss along directions: an ingredient of a whole group.
+
+    With the derivatives tᵢ of the model's output along the `Tangents` vᵢ of all parameters of the group together, and
+    the Hessian H of the loss by that output, element (i, j) is tᵢᵀ·H·tⱼ, and column `count` holds the slopes ∂loss/∂vᵢ
+    (Yu et al., NeurIPS 2024). The derivatives are those of forward mode: nothing is propagated backwards.
+
+    Attributes:
+        count: How many directions there are.
+        tangents: The name of the parameters' ingredient that holds them.
+    """
+
+    count: int = 1
+    tangents: str = "tangents"
+
+    def shape_of_sums(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """One row for each direction."""
+        return (self.count, self.count + 1)

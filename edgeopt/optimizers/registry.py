@@ -31,6 +31,8 @@ from edgeopt.optimizers.galore import Fira, GaLore
 from edgeopt.optimizers.genie import GENIE
 from edgeopt.optimizers.grams import Grams
 from edgeopt.optimizers.hn_adam import HNAdam
+from edgeopt.optimizers.kron import Kron
+from edgeopt.optimizers.kronecker import AdaFisher, Eva
 from edgeopt.optimizers.lamb import LAMB
 from edgeopt.optimizers.laprop import LaProp
 from edgeopt.optimizers.lars import LARS
@@ -58,6 +60,7 @@ from edgeopt.optimizers.shampoo import Shampoo
 from edgeopt.optimizers.sign import Lion, SignSGD, Tiger
 from edgeopt.optimizers.sm3 import SM3
 from edgeopt.optimizers.soap import SOAP
+from edgeopt.optimizers.sofo import SOFO
 from edgeopt.optimizers.sophia import SophiaG, SophiaH
 from edgeopt.optimizers.spam import SPAM, StableSPAM
 from edgeopt.optimizers.sparse import LazyAdam, SparseAdam, SparseSGD
@@ -75,6 +78,7 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "adadelta": Adadelta,
     "adafactor": Adafactor,
     "adagrad": Adagrad,
+    "adafisher": AdaFisher,
     "adahessian": AdaHessian,
     "adam": Adam,
     "adam_mini": AdamMini,
@@ -106,6 +110,7 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "diffgrad": DiffGrad,
     "dog": DoG,
     "eva": EVA,
+    "eva_kronecker": Eva,
     "fadam": FAdam,
     "fira": Fira,
     "fista": FISTA,
@@ -114,6 +119,7 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "genie": GENIE,
     "grams": Grams,
     "hn_adam": HNAdam,
+    "kron": Kron,
     "lamb": LAMB,
     "laprop": LaProp,
     "lars": LARS,
@@ -148,6 +154,7 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "simplified_ademamix": SimplifiedAdEMAMix,
     "sm3": SM3,
     "soap": SOAP,
+    "sofo": SOFO,
     "sophia_g": SophiaG,
     "sophia_h": SophiaH,
     "spam": SPAM,

@@ -6,19 +6,40 @@ import difflib
 import fnmatch
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from edgeopt.errors import ParameterPatternError, SignatureError
 from edgeopt.optimizers import Curvature, Group, Ingredient, Optimizer, ParameterGroups
-from edgeopt.training.names import slot_name
+from edgeopt.training.names import curvature_name, slot_name
 from edgeopt.training.units import JOINED_SIZE, Unit, make_units
 from edgeopt_runtime.manifest import Hyperparameter
 
-__all__ = ["UpdateGroup", "no_match", "resolve"]
+__all__ = ["Need", "UpdateGroup", "no_match", "resolve"]
 
 NumpyArray = np.ndarray[Any, Any]
+
+
+class Need(NamedTuple):
+    """Curvature that an update needs.
+
+    Attributes:
+        owner: The parameter, or the name of the group where the parameters need it together.
+        name: Of the ingredient.
+        kind: The ingredient.
+        members: The parameters.
+    """
+
+    owner: str
+    name: str
+    kind: Curvature
+    members: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        """The name of the accumulator."""
+        return curvature_name(self.name, self.owner)
 
 
 @dataclass(frozen=True)
@@ -31,6 +52,7 @@ class UpdateGroup:
         slots: The first values of the slots, by parameter.
         shared: The first values of the slots that the parameters share.
         ingredients: What an update needs beside the gradient, by parameter.
+        shared_ingredients: What it needs for all parameters together.
         units: The parameters as they are updated, one by one or joined.
         hyperparameters: The full name of each of the rule's numbers.
         schedule: The full name of each number of the rule's schedule.
@@ -43,6 +65,7 @@ class UpdateGroup:
     slots: Mapping[str, Mapping[str, NumpyArray]]
     shared: Mapping[str, NumpyArray]
     ingredients: Mapping[str, Mapping[str, Ingredient]]
+    shared_ingredients: Mapping[str, Ingredient]
     units: tuple[Unit, ...]
     hyperparameters: Mapping[str, str]
     schedule: Mapping[str, str]
@@ -67,12 +90,15 @@ class UpdateGroup:
         """Names of the ingredients of a unit."""
         return tuple(self.ingredients[next(iter(unit.members))])
 
-    def curvatures(self) -> Iterator[tuple[str, str, Curvature]]:
-        """Parameter, name and kind of each ingredient that takes further passes through the model."""
+    def curvatures(self) -> Iterator[Need]:
+        """Each ingredient that takes further passes through the model."""
         for parameter, needed in self.ingredients.items():
             for name, ingredient in needed.items():
                 if isinstance(ingredient, Curvature):
-                    yield parameter, name, ingredient
+                    yield Need(parameter, name, ingredient, (parameter,))
+        for name, ingredient in self.shared_ingredients.items():
+            if isinstance(ingredient, Curvature):
+                yield Need(self.name, name, ingredient, self.members)
 
 
 def resolve(
@@ -150,6 +176,7 @@ def _update_group(
         slots={key: rule.init(parameter) for key, parameter in parameters.items()},
         shared=rule.init_shared(parameters),
         ingredients=ingredients,
+        shared_ingredients=rule.shared_ingredients(parameters),
         units=make_units(rule, parameters, ingredients, joined_size, f"joined.{name}" if name else "joined"),
         hyperparameters=own,
         schedule=schedule,

@@ -20,6 +20,6 @@ def accumulator_name(parameter: str) -> str:
     return f"accumulator.{parameter}"
 
 
-def curvature_name(ingredient: str, parameter: str) -> str:
-    """The name of an accumulator of curvature."""
-    return f"curvature.{ingredient}.{parameter}"
+def curvature_name(ingredient: str, owner: str) -> str:
+    """The name of an accumulator of curvature; its owner is a parameter, or a group, which may have no name."""
+    return f"curvature.{ingredient}.{owner}" if owner else f"curvature.{ingredient}"

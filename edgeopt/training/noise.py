@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from edgeopt import tracing as xp
-from edgeopt.errors import SignatureError, TracingError
-from edgeopt.optimizers import Ingredient, LayerStatistic, Noise, Normal, Rademacher, Uniform
+from edgeopt.errors import TracingError
+from edgeopt.lowering import RandomStreams
+from edgeopt.optimizers import Ingredient, Noise, Normal, Rademacher, Tangents, Uniform
 from edgeopt.tracing import Array, op
+from edgeopt.training.builder import GraphBuilder
+from edgeopt.training.groups import UpdateGroup
+from edgeopt.training.names import SEED, STEP, curvature_name
 
-__all__ = ["draw"]
+__all__ = ["draw", "draw_tangents"]
+
+# Between these numbers and those that a graph draws otherwise, and those of an update that replaced another.
+_STREAM = np.int64(2 << 32)
 
 
 def draw(ingredient: Ingredient, parameter: Array) -> Array:
@@ -18,18 +27,9 @@ def draw(ingredient: Ingredient, parameter: Array) -> Array:
     The nodes emitted are random ones of ONNX, which `edgeopt.lowering` turns into the seeded generator.
 
     Raises:
-        SignatureError: The rule needs what only the layers of the model know.
         TracingError: The ingredient is not a kind of noise that is known here.
     """
-    if isinstance(ingredient, LayerStatistic):
-        raise SignatureError(
-            f"The optimizer needs the mean of {ingredient.what} of each layer, and an exported update sees "
-            "gradients only."
-        )
-    like = parameter
-    if isinstance(ingredient, Noise) and ingredient.shape is not None:
-        zero = parameter.tracer.constant(np.zeros((), parameter.dtype))
-        like = op.Expand(zero, np.asarray(ingredient.shape, np.int64))
+    like = _like(ingredient, parameter)
     if isinstance(ingredient, Normal):
         return op.RandomNormalLike(like)
     if isinstance(ingredient, Uniform):
@@ -37,3 +37,30 @@ def draw(ingredient: Ingredient, parameter: Array) -> Array:
     if isinstance(ingredient, Rademacher):
         return 1.0 - 2.0 * xp.astype(op.RandomUniformLike(like) < 0.5, parameter.dtype)
     raise TracingError(f"{ingredient!r} is no kind of noise.")
+
+
+def _like(ingredient: Ingredient, parameter: Array) -> Array:
+    if not isinstance(ingredient, Noise) or ingredient.shape is None:
+        return parameter
+    zero = parameter.tracer.constant(np.zeros((), parameter.dtype))
+    return op.Expand(zero, np.asarray(ingredient.shape, np.int64))
+
+
+def draw_tangents(builder: GraphBuilder, groups: Iterable[UpdateGroup]) -> dict[str, Array]:
+    """The `Tangents` of all parameters, by key: the same in each graph that runs for one update."""
+    wanted = [
+        (curvature_name(name, parameter), need, parameter)
+        for group in groups
+        for parameter, needed in group.ingredients.items()
+        for name, need in needed.items()
+        if isinstance(need, Tangents)
+    ]
+    if not wanted:
+        return {}
+    with builder.tracer.scope("tangents"):
+        # The number of the update takes the place of the number of the run.
+        streams = RandomStreams(builder.tracer, builder.state(SEED) + _STREAM, builder.state(STEP), len(wanted))
+        return {
+            key: streams.normal(ordinal, _like(need, builder.state(parameter)), builder.state(parameter).dtype)
+            for ordinal, (key, need, parameter) in enumerate(wanted)
+        }

@@ -11,7 +11,7 @@ from edgeopt.losses import Loss
 from edgeopt.metrics import Metric
 from edgeopt.schedules import SCHEDULES, Schedule
 from edgeopt.training.forward import ForwardModel
-from edgeopt.training.groups import UpdateGroup, no_match
+from edgeopt.training.groups import Need, UpdateGroup, no_match
 from edgeopt.training.units import Unit
 from edgeopt.transforms import Transform
 from edgeopt_runtime.manifest import Hyperparameter
@@ -54,6 +54,11 @@ class Plan:
     def units(self) -> tuple[Unit, ...]:
         """The trainable parameters as they are updated, one by one or joined."""
         return tuple(unit for group in self.groups for unit in group.units)
+
+    def curvatures(self) -> Iterator[Need]:
+        """Everything that takes further passes through the model."""
+        for group in self.groups:
+            yield from group.curvatures()
 
     def hyperparameters(self) -> Iterator[Hyperparameter]:
         """Every hyperparameter under its full name, `owner.name`; the description names the class to read about it."""

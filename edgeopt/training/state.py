@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from edgeopt.errors import SignatureError
-from edgeopt.training.groups import UpdateGroup
+from edgeopt.training.groups import Need, UpdateGroup
 from edgeopt.training.names import (
     ACCUMULATED_WEIGHT,
     DRAWS,
     SEED,
     STEP,
     accumulator_name,
-    curvature_name,
     slot_name,
 )
 from edgeopt_runtime.manifest import Joined, TensorSpec, flat_spec
@@ -70,11 +69,15 @@ def initial_state(
     for name, value in buffers.items():
         add(name, value, "buffer")
 
-    def accumulate(name: str, parameter: str, slot: str | None = None) -> None:
+    def accumulate(name: str, parameter: str, need: Need | None = None) -> None:
         if name in accumulators:
             raise SignatureError(f"Two accumulators would be called {name!r}; rename that part of the model.")
         value = parameters[parameter]
-        accumulators[name] = TensorSpec(name, "accumulator", _wide(value.dtype), value.shape, False, parameter, slot)
+        shape = value.shape if need is None else need.kind.shape_of_sums(value.shape)
+        owner, slot = (
+            (parameter, None) if need is None else (need.owner if need.owner == parameter else None, need.name)
+        )
+        accumulators[name] = TensorSpec(name, "accumulator", _wide(value.dtype), shape, False, owner, slot)
 
     for group in groups:
         for parameter, slots in group.slots.items():
@@ -83,8 +86,8 @@ def initial_state(
             accumulate(accumulator_name(parameter), parameter)
         for slot, value in group.shared.items():
             add(group.shared_name(slot), value, "optimizer", slot=slot)
-        for parameter, ingredient, _ in group.curvatures():
-            accumulate(curvature_name(ingredient, parameter), parameter, ingredient)
+        for need in group.curvatures():
+            accumulate(need.key, need.members[0], need)
     joined = {entry.name: entry for group in groups for entry in _joined(group)}
     add(STEP, np.zeros((), np.int64), "counter")
     add(SEED, np.asarray(seed, np.int64), "seed")

@@ -1,4 +1,4 @@
-"""Eva and AdaFisher with the statistics of layers given, and what a bundle says to them."""
+"""Eva and AdaFisher, with what layers say of their weights given."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ import array_api_compat.numpy as numpy_namespace
 import numpy as np
 import pytest
 
-from edgeopt import tracing
-from edgeopt.errors import ConfigurationError, SignatureError
-from edgeopt.losses import MSE
+from edgeopt.errors import ConfigurationError
 from edgeopt.optimizers import AdaFisher, Eva, GroupArrays
-from edgeopt.training import ForwardGraph, ForwardModel, compose
 
 SHAPES = {"first": (4, 3), "second": (2, 4), "bias": (4,)}
 
@@ -31,7 +28,7 @@ def run(rule, start, batches, sides):
     params, states = dict(start), {name: rule.init(value) for name, value in start.items()}
     hyper = {name: np.asarray(value) for name, value in {**rule.hyperparameters(), "lr": rule.lr}.items()}
     for t, (grads, side) in enumerate(zip(batches, sides, strict=True), 1):
-        given = {name: dict(zip(("inputs", "outputs"), side.get(name, ()), strict=False)) for name in params}
+        given = {name: dict(zip(("columns", "rows"), side.get(name, ()), strict=False)) for name in params}
         full = {name: {**states[name], **given[name]} for name in params}
         params, states, _ = rule.update_all(numpy_namespace, GroupArrays(params, grads, full, {}), hyper, np.asarray(t))
     return params
@@ -99,18 +96,21 @@ def test_follows_the_equations(rule, reference, settings):
         np.testing.assert_allclose(params[name], value, rtol=1e-11, atol=1e-11, err_msg=name)
 
 
-@pytest.mark.parametrize("rule", [Eva(), AdaFisher()], ids=lambda rule: type(rule).__name__)
-def test_a_bundle_refuses_what_needs_layers(rule):
-    def graph():
-        made = tracing.new_graph("forward")
-        tracer = tracing.Tracer(made)
-        x, weight = tracer.input("x", np.float32, ("batch", 3)), tracer.input("weight", np.float32, (3, 2))
-        tracer.output(x @ weight, "y")
-        return ForwardGraph(tracing.new_model(made), ("x",), ("y",))
-
-    model = ForwardModel(graph(), graph(), {"weight": np.ones((3, 2), np.float32)}, {})
-    with pytest.raises(SignatureError, match="sees gradients only"):
-        compose(model, loss=MSE(), optimizer=rule)
+def test_a_kernel_is_a_matrix_of_its_outputs(xp):
+    rng = np.random.default_rng(0)
+    kernel, grad, rows, columns = (rng.normal(size=shape) for shape in ((3, 2, 2, 2), (3, 2, 2, 2), (3,), (8,)))
+    for rule in (Eva(), AdaFisher(every=1)):
+        moved = []
+        for shape in (kernel.shape, (3, 8)):
+            param = xp.asarray(kernel.reshape(shape))
+            slots = {name: xp.asarray(value) for name, value in rule.init(kernel.reshape(shape)).items()}
+            state = {**slots, "rows": xp.asarray(rows), "columns": xp.asarray(columns)}
+            hyper = {name: xp.asarray(value) for name, value in {**rule.hyperparameters(), "lr": 0.1}.items()}
+            moved.append(
+                np.asarray(rule.update(xp, param, xp.asarray(grad.reshape(shape)), state, hyper, xp.asarray(1))[0])
+            )
+        np.testing.assert_array_equal(moved[0].reshape(3, 8), moved[1])
+        assert not np.array_equal(moved[0], kernel)
 
 
 @pytest.mark.parametrize(

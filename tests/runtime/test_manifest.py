@@ -85,6 +85,11 @@ def hessian(name: str, tensor: str | None) -> dict:
         (["tensors", 6, "dtype"], "float32", "must be of a type of whole numbers"),
         (["accumulators", 0, "shape"], [3000, 2000], "must have the shape of its parameter"),
         (["accumulators", 2, "shape"], [1], "must have the shape of its parameter, or none"),
+        (
+            ["accumulators", 0],
+            {"name": "sketch", "role": "accumulator", "dtype": "float32", "shape": [2000, 2000], "slot": "sketch"},
+            "have 4000003 elements, which is far more than the",
+        ),
         (["accumulators", 0, "role"], "buffer", "must be one of accumulator"),
         (["accumulators", 0, "parameter"], "gone", "belongs to 'gone'"),
         (["hyperparameters", 0, "default"], "0.1", r"`hyperparameters\[0\].default` must be a number"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
@@ -42,6 +43,7 @@ def check_consistency(manifest: Manifest) -> None:
     tensors = {spec.name: spec for spec in manifest.tensors}
     for spec in (*manifest.tensors, *manifest.accumulators):
         _check_owner(spec, tensors)
+    _check_sizes(manifest)
     _check_joined(manifest)
     if not manifest.signatures:
         _fail("signatures", "names no graph")
@@ -71,9 +73,18 @@ def _check_owner(spec: TensorSpec, tensors: Mapping[str, TensorSpec]) -> None:
         _fail(where, "is trainable but not a parameter")
     if spec.role in ("seed", "counter") and DTYPES[spec.dtype].storage.kind not in "iu":
         _fail(where, f"is a {spec.role} and must be of a type of whole numbers, not {spec.dtype}")
-    # Accumulators are the only tensors whose size no file vouches for, so their shapes are bounded here.
-    if spec.role == "accumulator" and spec.shape != (owner.shape if owner is not None else ()):
+    summed = spec.role == "accumulator" and spec.slot is None
+    if summed and spec.shape != (owner.shape if owner is not None else ()):
         _fail(where, "must have the shape of its parameter, or none without a parameter")
+
+
+def _check_sizes(manifest: Manifest) -> None:
+    """Accumulators are the only tensors whose size no file vouches for: a few times the state, and some for sketches."""
+    stored, summed = (
+        sum(math.prod(spec.shape) for spec in specs) for specs in (manifest.tensors, manifest.accumulators)
+    )
+    if summed > 8 * stored + 2**20:
+        _fail("accumulators", f"have {summed} elements, which is far more than the {stored} of the state")
 
 
 def _check_joined(manifest: Manifest) -> None:

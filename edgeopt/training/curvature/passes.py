@@ -1,0 +1,71 @@
+"""What passes for curvature start from, and what each kind of them has to say."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from edgeopt import tracing as xp
+from edgeopt.autodiff import backward
+from edgeopt.optimizers import Curvature
+from edgeopt.tracing import Array
+from edgeopt.training.builder import GraphBuilder
+from edgeopt.training.curvature.finding import Layers
+from edgeopt.training.groups import Need
+from edgeopt.training.plan import Plan
+from edgeopt_runtime.manifest import InputSpec
+
+__all__ = ["Estimator", "Passes"]
+
+
+@dataclass(frozen=True)
+class Passes:
+    """What the passes start from.
+
+    Attributes:
+        builder: The graph that holds forward and backward.
+        plan: The settings.
+        targets: The loss's inputs.
+        total: The loss sum.
+        weight: What it is divided by.
+        gradients: The gradient of each trainable parameter.
+        layers: The layers whose inputs and outputs rules ask about.
+        cotangents: The gradients of what leaves those layers.
+        scale: What gradients and cotangents have to be multiplied by to be those of the loss sum.
+        tangents: The directions that rules look along, by the keys of their ingredients.
+    """
+
+    builder: GraphBuilder
+    plan: Plan
+    targets: Sequence[InputSpec]
+    total: Array
+    weight: Array
+    gradients: Mapping[str, Array]
+    layers: Layers
+    cotangents: Mapping[ir.Value, Array]
+    scale: Array
+    tangents: Mapping[str, Array]
+
+    def backward(self, seeds: Mapping[ir.Value, Array], names: Sequence[str]) -> dict[str, Array]:
+        """Cotangents of the parameters, zero where nothing depends on one."""
+        parameters = [self.builder.state(name) for name in names]
+        found = backward(self.builder.tracer, seeds, [array.value for array in parameters])
+        return {
+            name: xp.zeros_like(parameter) if cotangent is None else cotangent
+            for name, parameter, cotangent in zip(names, parameters, found, strict=True)
+        }
+
+
+class Estimator(ABC):
+    """Sums over microbatches, and the estimate that they give."""
+
+    @abstractmethod
+    def sums(self, passes: Passes, needs: Sequence[Need]) -> list[Array]:
+        """One additive array for each of the needs, of the shape that its kind says."""
+
+    @abstractmethod
+    def estimate(self, kind: Curvature, total: Array, weight: Array) -> Array:
+        """The estimate from the sum over all microbatches and the weight of the loss."""
