@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import mlxtend.data
 import numpy as np
 import onnx
@@ -133,7 +135,7 @@ def test_penalties_tell_real_measurements_from_noise(problem):
         {"features": features[part], "signs": signs[part]} for part in (slice(45), slice(45, 90), slice(90, None))
     )
     x, y = {"penalty": np.full(26, -3.0)}, {"w": np.zeros(26), "b": np.zeros(())}
-    settings = {"lower_lr": 0.3, "lower_steps": 20, "lower_data": train, "upper_data": valid}
+    settings: dict[str, Any] = {"lower_lr": 0.3, "lower_steps": 20, "lower_data": train, "upper_data": valid}
     before = bilevel.lancbio(problem, x, y, upper_lr=1e-300, iterations=30, **settings)
     after = bilevel.lancbio(problem, x, y, upper_lr=10.0, iterations=100, **settings)
     assert after.history[-1].upper_loss < 0.6 * before.history[-1].upper_loss
@@ -212,7 +214,7 @@ def changed(text, old, new):
 
 def test_models_that_do_not_fit():
     lower, upper = parser.parse_model(LOWER), parser.parse_model(UPPER)
-    names = {"x": "penalty", "y": ["w", "b"]}
+    names: dict[str, Any] = {"x": "penalty", "y": ["w", "b"]}
     with pytest.raises(SignatureError, match=r"y=.*\['w'\] is no input or initializer of the lower model"):
         bilevel.from_onnx(lower=changed(LOWER, "w", "u"), upper=upper, **names)
     with pytest.raises(SignatureError, match=r"upper model must have one output, its loss, but it has \['loss', 'z'\]"):

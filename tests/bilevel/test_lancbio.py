@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ def as_in_the_paper(problem, x, y, *, upper_lr, lower_lr, iterations, lower_step
         basis = np.stack(columns, axis=1)
         v = base + basis @ np.linalg.inv(t) @ basis.T @ (to_y["y"] - image)
         omega = u - alpha * q
-        beta = np.linalg.norm(omega)
+        beta = float(np.linalg.norm(omega))
         before, q = q, omega / beta
         columns.append(q)
         cross = problem.cross_vector({"x": x}, {"y": y}, {"y": v}, {})["x"]
@@ -119,7 +120,7 @@ def test_a_krylov_space_beats_the_gradient_alone(synthetic):
 
 def test_a_later_call_goes_on_where_an_earlier_one_stopped(quadratic):
     problem = quadratic(6, 2)
-    settings = {"upper_lr": 0.05, "lower_lr": 0.1, "m": 3}
+    settings: dict[str, Any] = {"upper_lr": 0.05, "lower_lr": 0.1, "m": 3}
     whole = bilevel.lancbio(problem, problem.x0, problem.y0, iterations=12, **settings)
     half = bilevel.lancbio(problem, problem.x0, problem.y0, iterations=6, **settings)
     rest = bilevel.lancbio(problem, half.x, half.y, v=half.v, iterations=6, **settings)

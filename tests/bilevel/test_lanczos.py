@@ -51,7 +51,7 @@ def test_the_residual_is_known_without_a_product_and_falls_from_one_subspace_to_
     a = matrix_of(3, 12, condition=20.0)
     b = np.random.default_rng(4).standard_normal(12)
     system = LinearSystem(np.zeros(12), correct_residual=True, reorthogonalize=True)
-    ends, products = [np.linalg.norm(b)], 0
+    ends, products = [float(np.linalg.norm(b))], 0
     for count in range(1, 12 * most + 1):
 
         def apply(vector):
