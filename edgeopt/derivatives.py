@@ -95,9 +95,9 @@ def hessian_vector(
 
 
 def load(model: Model) -> ir.Model:
-    """A copy of a model, to be changed."""
+    """A copy of a model, to be changed; weights in files beside a model file are read."""
     if isinstance(model, (str, os.PathLike)):
-        return ir.load(os.fspath(model))
+        return ir.external_data.load_to_model(ir.load(os.fspath(model)))
     return copied(model) if isinstance(model, ir.Model) else deserialized(model)
 
 

@@ -84,6 +84,15 @@ def test_a_path_and_a_tensor_that_plays_no_part(tmp_path):
     np.testing.assert_array_equal(run(model, x=X, other=OTHER)[0], np.zeros(2))
 
 
+def test_weights_in_a_file_beside_the_model_come_along(tmp_path):
+    onnx.save(energy(), tmp_path / "energy.onnx", save_as_external_data=True, location="weights", size_threshold=0)
+    assert (tmp_path / "weights").exists()
+    model = edgeopt.gradient(tmp_path / "energy.onnx", of="energy", wrt="x")
+    np.testing.assert_allclose(run(model, x=X, other=OTHER)[0], expected()[0], rtol=1e-12)
+    product = edgeopt.hessian_vector(tmp_path / "energy.onnx", of="energy", wrt="x", along="w")
+    assert run(product, x=X, other=OTHER, **{"vector.w": W})[0].shape == X.shape
+
+
 def test_a_gradient_can_be_differentiated_again():
     nodes = [helper.make_node("Pow", ["x", "three"], ["y"])]
     cube = model_of(nodes, {"x": []}, {"y": []}, [numpy_helper.from_array(np.asarray(3.0), "three")])

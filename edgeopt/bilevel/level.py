@@ -44,7 +44,6 @@ class Level:
         self.role = role
         self.model = load(model)
         graph = self.model.graph
-        ir.external_data.load_to_model(self.model)
         if len(graph.outputs) != 1:
             outputs = [value.name for value in graph.outputs]
             raise SignatureError(f"The {role} model must have one output, its loss, but it has {outputs}.")
