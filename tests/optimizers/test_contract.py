@@ -84,6 +84,7 @@ CASES = [
     Case("genie", DECAY, {"lr": 2e-2, "deterministic": True}),
     Case("grams", DECAY, {"lr": 2e-2}),
     Case("hn_adam", {**DECAY, "norm": 3.0}, {"lr": 2e-2}),
+    Case("kron", {**DECAY, "max_share": 0.5, "min_share": 0.5}, {"lr": falling(2e-2)}),
     Case("lamb", {**DECAY, "max_norm": 1.0, "trust_clip": True}, {"lr": falling(2e-2)}),
     Case("laprop", DECAY, {"lr": 2e-2}),
     Case("lars", {**DECAY, "nesterov": True, "trust_clip": True}, {"lr": falling(3.0)}),
