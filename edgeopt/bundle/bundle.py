@@ -76,14 +76,16 @@ class Bundle:
     def with_optimizer(self, optimizer: OptimizerLike) -> Replacement:
         """A bundle like this one with another optimizer, and what became of the old one's state.
 
-        Weights, buffers, transforms and metrics stay. Averages of gradients and the like go on where they mean the
-        same to both optimizers; `Replacement` names what does.
+        Predictions, buffers, transforms and metrics stay, and weights too unless the old optimizer evaluates something
+        else. Averages of gradients and the like go on where they mean the same to both optimizers; `Replacement` names
+        what does.
 
         Args:
             optimizer: As in `edgeopt.export`.
 
         Raises:
-            SignatureError: The optimizer freezes parameters, or needs curvature: both take a new export.
+            SignatureError: What takes a new export: the optimizer needs curvature, or freezes parameters whose
+                gradients a transform of the user's own combines with others; or the old one had no use for gradients.
             ParameterPatternError: A group of parameters is empty.
         """
         # Composing graphs needs the exporting half of the package; reading and running a bundle does not.

@@ -72,7 +72,7 @@ class GraphBuilder:
             state: The tensors, those that are new included.
             signature: Of the graph.
             model: The graph, changed in place; its outputs may be followed by more, which are not reported but kept
-                for what is to be built.
+                for what is to be built, and inputs that the signature does not name are tensors of the state.
             keep: The outputs that stay. What only the others need goes, and inputs with it.
         """
         builder = cls(name, state)
@@ -87,7 +87,11 @@ class GraphBuilder:
             kept = [values[port] for port in signature.outputs if port in keep]
             model.graph.outputs[:] = [*kept, *wanted]
             remove_unused(model)
-        kinds = {port.name: port for port in signature.inputs}
+        names = [value.name or "" for value in model.graph.inputs]
+        kinds = {
+            **{name: GraphInput(name, "state") for name in names},
+            **{port.name: port for port in signature.inputs},
+        }
         model.graph.inputs[:] = [
             value
             for value in model.graph.inputs

@@ -12,7 +12,6 @@ from edgeopt.optimizers import Optimizer
 from edgeopt.optimizers.meanings import AVERAGE, COPIES, LATE, MEANINGS, UNCORRECTED, Meaning
 from edgeopt.training.groups import UpdateGroup
 from edgeopt.training.names import STEP, slot_name
-from edgeopt.training.state import State
 
 __all__ = ["Carried", "OldRule", "carry_over"]
 
@@ -64,7 +63,6 @@ def carry_over(
     groups: Sequence[UpdateGroup],
     rules: Mapping[str, OldRule],
     old: Mapping[str, NumpyArray],
-    state: State,
     seen: Collection[str] = (),
 ) -> Carried:
     """Decide what goes on.
@@ -81,7 +79,6 @@ def carry_over(
         groups: The new rules and their parameters.
         rules: The old rule of each parameter.
         old: The old state.
-        state: The new state.
         seen: The parameters that evaluation uses something else for.
     """
     found = [(group, list(_slots(group, rules, old))) for group in groups]

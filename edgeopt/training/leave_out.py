@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from edgeopt.errors import SignatureError
 from edgeopt.tracing import Array, trace_function
+from edgeopt.tracing.subgraphs import remove_unused
 from edgeopt.training.cut import Call, Cut
 from edgeopt.training.update import run_transform
 from edgeopt.transforms import TRANSFORMS, Transform
@@ -28,9 +29,10 @@ def leave_out(cut: Cut, parameters: Collection[str]) -> None:
     """
     for position in range(len(cut.transforms) if parameters else 0):
         call = cut.transforms[position]
-        _remove_results(call.function, {f"next.{name}" for name in parameters})
-        left = {f"{kind}.{name}" for name in parameters for kind in ("grad", "param")}
-        function = call.function
+        left, function = {f"{kind}.{name}" for name in parameters for kind in ("grad", "param")}, call.function
+        results = {f"next.{name}" for name in parameters}
+        function.outputs[:] = [value for value in function.outputs if value.name not in results]
+        remove_unused(function.graph)
         if any(value.uses() for value in function.inputs if value.name in left):
             known = _own(cut, call)
             if known is None:
@@ -53,14 +55,6 @@ def _own(cut: Cut, call: Call) -> Transform | None:
         if named and {field.name for field in fields(kind)} == numbers.keys():
             return kind(**numbers)
     return None
-
-
-def _remove_results(function: ir.Function, names: Collection[str]) -> None:
-    """Without some results, and without what only they need."""
-    function.outputs[:] = [value for value in function.outputs if value.name not in names]
-    for node in reversed(list(function)):
-        if not any(value.uses() or value.is_graph_output() for value in node.outputs):
-            function.remove(node, safe=True)
 
 
 def _recorded(cut: Cut, call: Call, transform: Transform, operands: Collection[str]) -> ir.Function:

@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from edgeopt import tracing as xp
+from edgeopt.errors import SignatureError
 from edgeopt.tracing import Array
 from edgeopt.training.accumulation import add_gradients, mean_gradients
 from edgeopt.training.builder import BuiltGraph, GraphBuilder
@@ -32,7 +33,8 @@ def rebuild(cut: Cut, state: State, groups: Sequence[UpdateGroup]) -> BuiltGraph
         groups: The new rules and their parameters, which are those that are trained from now on.
 
     Raises:
-        SignatureError: A transform cannot do without the parameters that are no longer trained.
+        SignatureError: A transform cannot do without the parameters that are no longer trained, or the old optimizer
+            got along without gradients, so that there are none.
     """
     if cut.updates:
         return _with_updates(cut, state, groups)
@@ -42,10 +44,14 @@ def rebuild(cut: Cut, state: State, groups: Sequence[UpdateGroup]) -> BuiltGraph
 
 
 def _with_views(cut: Cut, state: State, groups: Sequence[UpdateGroup]) -> BuiltGraph:
-    views = cut.views
+    views, inputs = cut.views, {value.name: value for value in cut.model.graph.inputs}
     for name, view in views.items():
-        parameter = next(value for value in cut.model.graph.inputs if value.name == name)
-        view.replace_all_uses_with(parameter)
+        if name not in inputs:
+            # An average stands for it wherever it is used.
+            inputs[name] = ir.Value(name=name)
+            cut.describe(inputs[name], name)
+            cut.model.graph.inputs.append(inputs[name])
+        view.replace_all_uses_with(inputs[name])
     builder = GraphBuilder.reopen(cut.name, state, cut.signature, cut.model, cut.signature.outputs)
     if look_through(builder, groups) or views:
         return builder.finish()
@@ -103,6 +109,11 @@ def _with_updates(cut: Cut, state: State, groups: Sequence[UpdateGroup]) -> Buil
     raw = _detached(cut) if cut.name == "apply" else {}
     values = cut.gradients() if raw or cut.name != "apply" else {}
     values = {name: value for name, value in values.items() if name in trained}
+    if cut.name == "step" and (missing := sorted(trained - values.keys())):
+        raise SignatureError(
+            f"{cut.signature.file} computes no gradient of {', '.join(missing)}, since its optimizer has no use for "
+            "it; export the model anew."
+        )
     for name, value in values.items():
         cut.describe(value, name)
     cut.model.graph.outputs.extend(dict.fromkeys(values.values()))

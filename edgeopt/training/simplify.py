@@ -5,6 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
+from edgeopt.tracing import subgraphs
+
 __all__ = ["clean_up", "remove_unused"]
 
 
@@ -20,6 +22,8 @@ def clean_up(model: ir.Model) -> None:
 
 def remove_unused(model: ir.Model) -> None:
     """Remove the nodes and functions that no output needs, in place."""
+    # The pass would take what a removed body captured for used.
+    subgraphs.remove_unused(model.graph)
     common_passes.RemoveUnusedNodesPass()(model)
     common_passes.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call] # onnx-ir leaves it untyped
 

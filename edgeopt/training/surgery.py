@@ -70,8 +70,8 @@ def replace_optimizer(bundle: Bundle, optimizer: OptimizerLike) -> Replacement:
         optimizer: As in `compose`.
 
     Raises:
-        SignatureError: The new optimizer needs curvature, or freezes parameters whose gradients a transform of the
-            user's own combines with the others': both take a new export.
+        SignatureError: What takes a new export: the new optimizer needs curvature, or freezes parameters whose
+            gradients a transform of the user's own combines with the others'; or the old one had no use for gradients.
         ParameterPatternError: See `compose`.
     """
     manifest, state = bundle.manifest, _decoded(bundle)

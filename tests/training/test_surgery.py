@@ -13,10 +13,11 @@ from torch import nn
 import edgeopt
 from edgeopt import Bundle
 from edgeopt.errors import SignatureError
-from edgeopt.losses import MSE
+from edgeopt.losses import MSE, CrossEntropy
 from edgeopt.metrics import Accuracy
 from edgeopt.optimizers import (
     SGD,
+    AdaHessian,
     Adam,
     AdamW,
     Adan,
@@ -28,6 +29,8 @@ from edgeopt.optimizers import (
     Normal,
     OptimizerLike,
     Rule,
+    SophiaG,
+    SophiaH,
 )
 from edgeopt.training import compose
 from edgeopt.transforms import ClipByGlobalNorm
@@ -206,6 +209,37 @@ def test_random_numbers_and_statistics_of_the_model_stay(cases):
         assert ours.step(batch) == pytest.approx(theirs.step(batch), rel=1e-5)
     for name, value in theirs.state().items():
         np.testing.assert_allclose(ours.state()[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("rule", [SophiaG(0.01), SophiaH(0.01), AdaHessian(0.01), AdaHessian(0.01, every=3)], ids=repr)
+def test_nothing_is_left_of_the_passes_for_curvature(rule, forward_model):
+    def export(optimizer):
+        return compose(
+            forward_model(network, WEIGHTS, ("batch", 4)),
+            loss=CrossEntropy(),
+            optimizer=optimizer,
+            metrics=[Accuracy()],
+        )
+
+    old, fresh = export(rule), export(AdamW(0.01))
+    batches = [{"x": batch["x"], "target": np.asarray([0, 2, 1, 1, 0])} for batch in BATCHES]
+    result = replace(old, state=trained(old, batches[:3])).with_optimizer(AdamW(0.01))
+    new = result.bundle
+    assert set(new.manifest.accumulators) == set(fresh.manifest.accumulators)
+    assert set(new.state) == set(fresh.state)
+    for row, expected in zip(new.inspect().graphs, fresh.inspect().graphs, strict=True):
+        signature, theirs = new.manifest.signatures[row.name], fresh.manifest.signatures[row.name]
+        assert set(signature.inputs) == set(theirs.inputs)
+        assert set(signature.outputs) == set(theirs.outputs)
+        assert "If" not in row.operators
+        # A constant of the passes may have the value of another, and stand in its place.
+        counts, others = ({**graph.operators, "Constant": 0} for graph in (row, expected))
+        assert counts == others
+        assert row.functions == expected.functions
+    sessions = [replace(bundle, state=fresh.state).session() for bundle in (new, fresh)]
+    for batch in batches:
+        ours, theirs = [session.step(batch) for session in sessions]
+        assert ours == pytest.approx(theirs, rel=1e-12)
 
 
 def test_curvature_takes_a_new_export(export):
