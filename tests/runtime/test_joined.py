@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 from edgeopt_runtime.errors import ManifestError
 from edgeopt_runtime.parsing import parse_manifest
+from edgeopt_runtime.state import StateBuffers
 
 
 def document(joined: Any, read: str | None = None) -> str:
@@ -73,3 +76,14 @@ def test_contradictions_are_refused(joined, message):
 def test_graphs_do_not_see_the_members():
     with pytest.raises(ManifestError, match=r"no state input"):
         parse_manifest(document(GOOD, read="m.a"))
+
+
+def test_bfloat16_of_a_joined_tensor_keeps_its_bits():
+    manifest = parse_manifest(document(GOOD, read="m.joined").replace('"dtype": "float32"', '"dtype": "bfloat16"'))
+    values = {
+        f"m.{name}": np.asarray(numbers, ml_dtypes.bfloat16) for name, numbers in {"a": [1, -2], "b": [0.5, 3]}.items()
+    }
+    state = StateBuffers(manifest, {**values, "a": values["m.a"]})
+    assert state.current("m.joined").dtype == state.current("a").dtype == np.uint16
+    joined = state.current("m.joined").view(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(joined.astype(np.float32), np.asarray([1, -2, 0.5, 3], np.float32))

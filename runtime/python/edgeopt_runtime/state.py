@@ -67,6 +67,7 @@ class StateBuffers:
         self._places = {
             member: place for entry in manifest.joined for member, place in _places(entry, self.specs).items()
         }
+        values = {name: check_array(self.specs[name], values[name]) for name in self.specs.keys() & values.keys()}
         for spec in memory:
             if spec.name in values:
                 self._buffers[spec.name, False] = aligned_copy(values[spec.name])
