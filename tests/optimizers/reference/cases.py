@@ -42,6 +42,7 @@ CAME_PYTORCH = Package("came-pytorch", "came_pytorch")
 DADAPTATION = Package("dadaptation", "dadaptation")
 FIRA = Package("fira", "fira")
 GALORE_TORCH = Package("galore-torch", "galore_torch")
+KRON_TORCH = Package("kron-torch", "kron_torch")
 LION_PYTORCH = Package("lion-pytorch", "lion_pytorch")
 MUON_OPTIMIZER = Package("muon-optimizer", "muon")
 OPTAX = Package("optax", "optax")
@@ -152,6 +153,11 @@ CASES = [
     Case("dadapt_adan", o.DAdaptAdan(d0=1e-3), DADAPTATION, "DAdaptAdan", {"d0": 1e-3}),
     Case("dadapt_adan, decoupled", o.DAdaptAdan(d0=1e-3, no_prox=True), DADAPTATION, "DAdaptAdan",
          {"d0": 1e-3, "no_prox": True}),
+    Case("kron", o.Kron(0.01), KRON_TORCH, "Kron", {"lr": 0.01}, "kron", TENSORS, "even"),
+    Case("kron, every second", o.Kron(0.01, scale=4.0, precond_lr=0.2, max_share=0.5, min_share=0.5, weight_decay=0.05),
+         KRON_TORCH, "Kron",
+         {"lr": 0.01, "precond_init_scale": 4.0, "precond_lr": 0.2, "preconditioner_update_probability": 0.5,
+          "weight_decay": 0.05}, "kron", MATRICES, "even"),
     Case("lion", o.Lion(0.01, weight_decay=0.1), LION_PYTORCH, "Lion", {"lr": 0.01, "weight_decay": 0.1}),
     Case("muon, keller, not rounded", o.Muon(0.02, weight_decay=0.0), MUON_OPTIMIZER, "SingleDeviceMuon", {"lr": 0.02},
          "without_bfloat16", MATRICES, "even", float64=1e-6, float32=1e-4,
@@ -197,6 +203,8 @@ CASES = [
     Case("ademamix, optax", o.AdEMAMix(0.01), OPTAX, "contrib.ademamix", {"learning_rate": 0.01}, "optax"),
     Case("simplified_ademamix", o.SimplifiedAdEMAMix(1e-3, alpha=2.0), OPTAX, "contrib.simplified_ademamix",
          {"learning_rate": 1e-3, "alpha": 2.0}, "optax"),
+    Case("mechanic", o.Mechanic(o.Adam(0.01), s_init=0.1), OPTAX, "contrib.mechanize",
+         {"learning_rate": 0.01, "s_init": 0.1}, "mechanic", inputs="even"),
     # timm
     Case("adamw, cautious", o.AdamW(0.01, cautious=True), TIMM, "adamw.AdamWLegacy", {"lr": 0.01, "caution": True}),
     Case("lion, cautious", o.Lion(0.01, cautious=True), TIMM, "lion.Lion", {"lr": 0.01, "caution": True}),
@@ -317,12 +325,15 @@ PAIR = Case(
 )
 # Registered rules without a row, and why.
 NO_REFERENCE = {
+    "adafisher": "no package",
     "amacp": "our own reading of an abstract",
     "bge_adam": "no package",
+    "eva_kronecker": "no package",
     "fista": "no package",
     "genie": "no package",
     "hn_adam": "no package",
     "micro_adam": "its package needs a GPU",
+    "sofo": "no package",
 }
 
 

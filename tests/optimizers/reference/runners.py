@@ -67,6 +67,13 @@ def optax(make: Make, settings: Settings, start: Array, grads: Array) -> Steps:
         yield np.asarray(param)
 
 
+def mechanic(make: Make, settings: Settings, start: Array, grads: Array) -> Steps:
+    """Adam inside."""
+    others = {key: value for key, value in settings.items() if key != "learning_rate"}
+    inner = named("optax.adam")(settings["learning_rate"])
+    yield from optax(make, {"base_optimizer": inner, **others}, start, grads)
+
+
 def unless_zero(make: Make, settings: Settings, start: Array, grads: Array) -> Steps:
     """No gradient where it is zero as a whole."""
     param = parameter(start)
@@ -193,6 +200,28 @@ def apollo(make: Make, settings: Settings, start: Array, grads: Array) -> Steps:
         patch.object(torch.Tensor, "float", torch.Tensor.double),
     ):
         yield from low_rank(make, {"scale_type": "channel", **settings}, start, grads, proj="random")
+
+
+def kron(make: Make, settings: Settings, start: Array, grads: Array) -> Steps:
+    """The probes are ours, in float64; they do not reach the momentum that is preconditioned."""
+    change = named("kron_torch.kron._update_precond")
+    probes = (draw(Normal(), start.shape, 1, done, 0) for done in range(len(grads)))
+    due = settings.get("preconditioner_update_probability", 1.0)
+
+    def randn_like(x: torch.Tensor) -> torch.Tensor:
+        skipped = [next(probes) for _ in range(round(1 / due))]
+        return torch.tensor(skipped[-1].reshape(x.shape))
+
+    def changed(factors: Any, expressions: Any, momentum: torch.Tensor, *numbers: torch.Tensor) -> None:
+        change(factors, expressions, momentum.clone(), *numbers)
+
+    with (
+        torch.compiler.set_stance("force_eager"),
+        patch.object(torch, "randn_like", randn_like),
+        patch.object(torch.Tensor, "float", torch.Tensor.double),
+        patch("kron_torch.kron._update_precond", changed),
+    ):
+        yield from plain(make, {**settings, "precond_dtype": torch.float64}, start, grads)
 
 
 def beside_identity(make: Make, settings: Settings, start: Array, grads: Array) -> Steps:
