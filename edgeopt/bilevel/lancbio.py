@@ -24,6 +24,8 @@ Rate: TypeAlias = "float | Callable[[int], float]"
 Source: TypeAlias = "Data | Callable[[], Data] | None"
 
 
+# Where rates are too large, numbers overflow, and an error says so.
+@np.errstate(over="ignore", invalid="ignore")
 def lancbio(
     problem: BilevelProblem,
     x: Tensors,
@@ -116,6 +118,7 @@ def lancbio(
         v_now = y_layout.unpack(system.v)
         cross = x_layout.pack(problem.cross_vector(x_now, y_now, v_now, draw_lower()), "cross_vector")
         hyper = _finite(x_layout.pack(upper.to_x, "upper().to_x") - cross, "hyper-gradient", k)
+        _finite(np.asarray(upper.loss), "upper loss", k)
         x_vector = x_vector - _rate(upper_lr, k, "upper_lr") * hyper
 
         record = Record(k, float(upper.loss), float(np.linalg.norm(hyper)), slope, residual, system.size)

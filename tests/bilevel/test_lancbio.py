@@ -225,8 +225,16 @@ def test_arrays_that_do_not_fit_are_refused(quadratic):
 
 def test_what_is_not_finite_is_refused(quadratic):
     problem = quadratic(3, 2)
-    with np.errstate(over="ignore", invalid="ignore"), pytest.raises(NonFiniteLossError, match="is not finite"):
+    with pytest.raises(NonFiniteLossError, match="is not finite"):
         bilevel.lancbio(problem, problem.x0, problem.y0, upper_lr=0.1, lower_lr=1e3, iterations=400)
     problem.hessian_vector = lambda x, y, vector, data: {"y": np.full(3, np.nan)}
     with pytest.raises(NonFiniteLossError, match="Hessian-vector product of iteration 0"):
+        bilevel.lancbio(problem, problem.x0, problem.y0, upper_lr=0.1)
+
+
+def test_an_upper_loss_that_is_not_finite_is_refused(quadratic):
+    problem = quadratic(3, 2)
+    upper = problem.upper
+    problem.upper = lambda x, y, data: upper(x, y, data)._replace(loss=float("inf"))
+    with pytest.raises(NonFiniteLossError, match="upper loss of iteration 0"):
         bilevel.lancbio(problem, problem.x0, problem.y0, upper_lr=0.1)
