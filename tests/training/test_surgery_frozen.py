@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -54,7 +55,7 @@ class Half(Transform):
 class LargestFirst(Transform):
     """Combines the gradients, in a way that is the user's own."""
 
-    def hyperparameters(self) -> Mapping[str, float]:
+    def hyperparameters(self) -> dict[str, float]:
         return {}
 
     def __call__(self, xp: Any, grads: Sequence[Any], params: Sequence[Any], hyper: Any, step: Any) -> Any:
@@ -169,7 +170,7 @@ def test_frozen_step_by_step(export, tmp_path):
 @pytest.mark.parametrize(("method", "options"), [("newton_cg", {}), ("lbfgs", {"max_iter": 3})])
 def test_minimizing_moves_only_what_is_trained(export, method, options):
     old = export(AdamW(0.01), hessian_vector=True)
-    new = [Group("embedding.*", frozen=True), SGD(0.01)]
+    new: OptimizerLike = [Group("embedding.*", frozen=True), SGD(0.01)]
     changed, fresh = old.with_optimizer(new).bundle, export(new, hessian_vector=True)
     signatures = [bundle.manifest.signatures["hessian_vector"] for bundle in (changed, fresh)]
     vectors = [{port for port in signature.inputs if port.kind == "vector"} for signature in signatures]
@@ -186,7 +187,7 @@ def test_accumulated_gradients_go_on(export, tmp_path):
     session = export(AdamW(0.01)).session()
     session.accumulate(BATCHES[0])
     session.save(tmp_path / "half.edgeopt")
-    new = [Group("embedding.*", frozen=True), SGD(0.01)]
+    new: OptimizerLike = [Group("embedding.*", frozen=True), SGD(0.01)]
     ours, theirs = Bundle.load(tmp_path / "half.edgeopt").with_optimizer(new).bundle.session(), export(new).session()
     theirs.accumulate(BATCHES[0])
     for each in (ours, theirs):
@@ -194,6 +195,28 @@ def test_accumulated_gradients_go_on(export, tmp_path):
         each.apply()
     for name, value in theirs.parameters().items():
         np.testing.assert_allclose(ours.parameters()[name], value, rtol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_narrow_numbers_have_wide_sums(export, dtype):
+    """Casts stand before the accumulators. No graph runs here: not every provider multiplies bfloat16."""
+    weights, new = {name: value.astype(dtype) for name, value in WEIGHTS.items()}, FROZEN["middle"]
+    changed, fresh = export(Lion(0.01), weights).with_optimizer(new).bundle, export(new, weights)
+    assert set(changed.manifest.accumulators) == set(fresh.manifest.accumulators)
+    for name in ("step", "accumulate", "apply"):
+        assert nodes(changed, name) == nodes(fresh, name)
+
+
+def test_narrow_numbers_train_as_in_a_fresh_export(export):
+    weights = {name: value.astype(np.float16) for name, value in WEIGHTS.items()}
+    changed = export(Lion(0.01), weights).with_optimizer(FROZEN["middle"]).bundle
+    fresh = export(FROZEN["middle"], weights)
+    sessions = [replace(changed, state=fresh.state).session(), fresh.session()]
+    for session in sessions:
+        session.accumulate({key: value.astype(np.float16) for key, value in BATCHES[0].items()})
+        session.apply()
+    for name, value in sessions[1].parameters().items():
+        np.testing.assert_array_equal(sessions[0].parameters()[name], value, err_msg=name)
 
 
 def test_a_transform_that_combines_gradients_in_its_own_way_is_refused(export):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,13 +10,13 @@ import pytest
 from edgeopt import Bundle
 from edgeopt.errors import SignatureError
 from edgeopt.losses import CrossEntropy
-from edgeopt.optimizers import OPTIMIZERS, AdamW, Curvature, Group
+from edgeopt.optimizers import OPTIMIZERS, AdamW, Curvature, Group, OptimizerLike
 from edgeopt.training import ForwardModel, compose
 
 rng = np.random.default_rng(0)
 WEIGHTS = {"weight": rng.normal(size=(4, 3)), "scale": rng.normal(size=4), "bias": rng.normal(size=3)}
 BATCHES = [{"x": rng.normal(size=(5, 4)), "target": rng.integers(0, 3, 5)} for _ in range(3)]
-STARTED = [Group("bias", lr_multiplier=0.5), AdamW(0.01)]
+STARTED: OptimizerLike = [Group("bias", lr_multiplier=0.5), AdamW(0.01)]
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +36,11 @@ def trained(bundle: Bundle) -> Bundle:
     return Bundle(bundle.manifest, bundle.graphs, session.state())
 
 
-def check(old: Bundle, optimizer: Any, path: Any) -> None:
+def check(old: Bundle, optimizer: OptimizerLike, path: Path) -> None:
     result = old.with_optimizer(optimizer)
     x, session = BATCHES[0]["x"], result.bundle.session()
-    np.testing.assert_allclose(session.predict(x), old.session().predict(x), rtol=1e-12, atol=1e-12)
+    ours, theirs = (np.asarray(each.predict(x)) for each in (session, old.session()))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
     names = {*result.kept, *result.started, *WEIGHTS, "random.seed", "random.draws"}
     assert names == set(result.bundle.state) == {spec.name for spec in result.bundle.manifest.tensors}
     for batch in BATCHES:
@@ -47,7 +48,8 @@ def check(old: Bundle, optimizer: Any, path: Any) -> None:
     session.accumulate(BATCHES[0])
     session.apply()
     session.save(path)
-    np.testing.assert_array_equal(Bundle.load(path).session().predict(x), session.predict(x))
+    ours, theirs = (np.asarray(each.predict(x)) for each in (session, Bundle.load(path).session()))
+    np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name != "sofo"])
