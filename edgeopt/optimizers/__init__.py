@@ -38,6 +38,7 @@ from edgeopt.optimizers.dadaptation import DAdaptAdam, DAdaptation, DAdaptLion, 
 from edgeopt.optimizers.dadaptation_norms import DAdaptAdaGrad, DAdaptAdan
 from edgeopt.optimizers.descent import Descent
 from edgeopt.optimizers.diffgrad import DiffGrad
+from edgeopt.optimizers.dion import Dion
 from edgeopt.optimizers.dog import DoG
 from edgeopt.optimizers.factored import CAME, Adafactor
 from edgeopt.optimizers.fadam import FAdam
@@ -162,6 +163,7 @@ __all__ = [
     "DAdaptation",
     "Descent",
     "DiffGrad",
+    "Dion",
     "DoG",
     "Eva",
     "FAdam",

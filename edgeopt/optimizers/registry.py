@@ -23,6 +23,7 @@ from edgeopt.optimizers.cocob import COCOB
 from edgeopt.optimizers.dadaptation import DAdaptAdam, DAdaptLion, DAdaptSGD
 from edgeopt.optimizers.dadaptation_norms import DAdaptAdaGrad, DAdaptAdan
 from edgeopt.optimizers.diffgrad import DiffGrad
+from edgeopt.optimizers.dion import Dion
 from edgeopt.optimizers.dog import DoG
 from edgeopt.optimizers.factored import CAME, Adafactor
 from edgeopt.optimizers.fadam import FAdam
@@ -108,6 +109,7 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "dadapt_lion": DAdaptLion,
     "dadapt_sgd": DAdaptSGD,
     "diffgrad": DiffGrad,
+    "dion": Dion,
     "dog": DoG,
     "eva": EVA,
     "eva_kronecker": Eva,

@@ -74,6 +74,7 @@ CASES = [
     Case("dadapt_lion", DECAY, {"lr": falling(1.0), "d0": 5e-3, "growth_rate": 1.0, "beta1": 0.999}),
     Case("dadapt_sgd", DECAY, {"lr": 1.0, "momentum": 0.9}),
     Case("diffgrad", DECAY, {"lr": 5e-2}),
+    Case("dion", {**DECAY, "rank": 2}, {"lr": falling(5e-2), "weight_decay": 0.0}),
     Case("dog", DECAY, {"lr": falling(2.0), "reps_rel": 1e-2}),
     Case("eva", {**DECAY, "amsgrad": True}, {"lr": 5e-2}),
     Case("fadam", {}, {"lr": falling(2e-2), "weight_decay": 0.0}),

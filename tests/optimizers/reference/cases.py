@@ -328,6 +328,7 @@ NO_REFERENCE = {
     "adafisher": "no package",
     "amacp": "our own reading of an abstract",
     "bge_adam": "no package",
+    "dion": "no package; the authors' repository is not one",
     "eva_kronecker": "no package",
     "fista": "no package",
     "genie": "no package",
