@@ -20,7 +20,7 @@ import onnx_ir as ir
 import onnxruntime
 
 from edgeopt import tracing
-from edgeopt.optimizers import OPTIMIZERS, Ingredient, Noise, Optimizer, initial_state
+from edgeopt.optimizers import OPTIMIZERS, Averaged, Lookahead, Mechanic, Optimizer, Wrapper, initial_state
 
 PAGE = Path(__file__).with_name("optimizers.md")
 COSTS = Path(__file__).with_name("optimizers.json")
@@ -47,21 +47,37 @@ thread ({machine}); small differences mean nothing.
 """
 
 
-TAIL = """## Beside these
+AROUND = """## Around any rule
 
-`Eva` and `AdaFisher` need means of what enters and leaves each layer. They are rules like the others, for callers that
-have the layers at hand and give them; a bundle refuses them, because an exported update sees gradients only.
+These go around a rule, `inner`, inside a group or for all parameters, and around each other.
 
-SOFO (Yu et al., NeurIPS 2024) and LancBiO (Yang, Gao and Yuan, ICLR 2025) are not here. SOFO has no gradient: it takes
-derivatives of the model's outputs along random directions of all parameters together. LancBiO solves a problem of two
-levels, with a loss and parameters for each, and is a solver of its own: [`edgeopt.bilevel.lancbio`](bilevel.md). Neither
-is an update of parameters from their gradients.
 """
 
+WRAPPERS: tuple[type[Wrapper], ...] = (Averaged, Lookahead, Mechanic)
 
-def _shape(ingredient: Ingredient, param: np.ndarray[Any, Any]) -> tuple[int, ...]:
-    own = ingredient.shape if isinstance(ingredient, Noise) else None
-    return param.shape if own is None else own
+TAIL = """## Beside these
+
+LancBiO (Yang, Gao and Yuan, ICLR 2025) is no update of parameters from their gradients: it solves a problem of two
+levels, with a loss and parameters for each, and is a solver of its own: [`edgeopt.bilevel.lancbio`](bilevel.md).
+
+L-BFGS, SSBFGS, SSBroyden, Newton-CG and others that look at the loss and decide how far to go are methods of
+`TrainingSession.minimize`: [Minimising a loss to the end](minimize.md).
+
+What is not here, and why. An update sees one gradient of one batch, and what it keeps.
+
+- SVRG (Johnson and Zhang, NIPS 2013) needs a second gradient of each batch, at parameters of before, and from time to
+  time one of all data. SAG and SAGA keep a gradient for each sample of the data.
+- SAM (Foret et al., ICLR 2021, arXiv:2010.01412) and its kin need a second gradient, at parameters that depend on the
+  first.
+- MoMo and MoMo-Adam (Schaipp et al., ICML 2024, arXiv:2305.07583), and SGD with Polyak's step, need the value of the
+  loss.
+- MADA (Ozkara et al., ICML 2024, arXiv:2401.08893) differentiates its own updates with respect to their numbers.
+- LOMO and AdaLomo (Lv et al. 2023, arXiv:2306.09782 and 2310.10195) save memory by updating inside the backward pass:
+  how, and not what, is computed is what is new in the first, and the second is a factored rule like `adafactor`.
+- Ranger21 (Wright and Demeure 2021, arXiv:2106.13731) is a bundle of eight things, most of which are here on their own:
+  gradient transforms, schedules, `ranger`.
+- The sparse momentum of SPAM, which is off by default in its reference.
+"""
 
 
 def trace(rule: Optimizer, shape: tuple[int, ...] = SHAPE) -> tuple[ir.Graph, dict[str, np.ndarray[Any, Any]]]:
@@ -69,7 +85,8 @@ def trace(rule: Optimizer, shape: tuple[int, ...] = SHAPE) -> tuple[ir.Graph, di
     param = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     numbers = {**rule.hyperparameters(), "lr": 1e-3}
     state = initial_state(rule, param)
-    ingredients = {name: np.zeros(_shape(entry, param), param.dtype) for name, entry in rule.ingredients(param).items()}
+    needed = {**rule.ingredients(param), **rule.shared_ingredients({"": param})}
+    ingredients = {name: np.zeros(entry.array_shape(shape), param.dtype) for name, entry in needed.items()}
     inputs = {"param": param, "grad": 0.1 * param[::-1], **state, **ingredients, "step": np.asarray(2)}
     inputs |= {f"hyper.{name}": np.asarray(value) for name, value in numbers.items()}
     graph = tracing.new_graph("update")
@@ -141,6 +158,13 @@ def section(name: str, cls: type[Optimizer]) -> str:
     return f"## {name}\n\n{first}\n\n`{cls.__name__}({', '.join(defaults)})`\n\n{rest}\n"
 
 
+def around(cls: type[Wrapper]) -> str:
+    """What the page says about one wrapper."""
+    own = [f"{field.name}={field.default!r}" for field in dataclasses.fields(cls) if field.name != "inner"]
+    first, rest = description(cls)
+    return f"### {cls.__name__}\n\n{first}\n\n`{cls.__name__}({', '.join(('inner', *own))})`\n\n{rest}\n"
+
+
 def page(costs: dict[str, Any]) -> str:
     """The whole page."""
     rules = {name: cls() for name, cls in OPTIMIZERS.items()}
@@ -150,7 +174,9 @@ def page(costs: dict[str, Any]) -> str:
         for name, rule in rules.items()
     ]
     head = HEAD.format(descent=DECAY, shape=f"{SHAPE[0]} x {SHAPE[1]}", machine=costs["machine"])
-    return head + "".join(rows) + "\n" + "\n".join(section(name, cls) for name, cls in OPTIMIZERS.items()) + "\n" + TAIL
+    sections = "\n".join(section(name, cls) for name, cls in OPTIMIZERS.items())
+    wrappers = "\n".join(around(cls) for cls in WRAPPERS)
+    return f"{head}{''.join(rows)}\n{sections}\n{AROUND}{wrappers}\n{TAIL}"
 
 
 DECAY = """decay="gradient"    g ← g + weight_decay·θ, and all that follows sees it

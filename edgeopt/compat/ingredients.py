@@ -25,7 +25,7 @@ def draw(noise: Noise, shape: tuple[int, ...], seed: int, *place: int) -> np.nda
         ConfigurationError: The distribution is unknown.
     """
     rng = np.random.default_rng([seed, *place])
-    size = shape if noise.shape is None else noise.shape
+    size = noise.array_shape(shape)
     if isinstance(noise, Normal):
         return rng.standard_normal(size)
     if isinstance(noise, Uniform):

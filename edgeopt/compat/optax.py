@@ -56,7 +56,7 @@ def gradient_transformation(rule: Optimizer) -> GradientTransformation:
     def init(params: Any) -> RuleState:
         leaves, _ = flatten(params)
         arrays = {str(place): _numpy(leaf) for place, leaf in enumerate(leaves)}
-        if any(rule.ingredients(array) for array in arrays.values()):
+        if rule.shared_ingredients(arrays) or any(rule.ingredients(array) for array in arrays.values()):
             raise ConfigurationError(f"{type(rule).__name__} needs more than gradients; it works in a bundle.")
         xp = _namespace(leaves)
         slots = tuple(_tensors(xp, rule.init(array)) for array in arrays.values())

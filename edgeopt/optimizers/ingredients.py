@@ -30,6 +30,10 @@ __all__ = [
 class Ingredient:
     """An array in the dtype of the parameter, new at each update."""
 
+    def array_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of the array, from that of the parameter."""
+        return shape
+
 
 @dataclass(frozen=True)
 class Noise(Ingredient):
@@ -40,6 +44,10 @@ class Noise(Ingredient):
     """
 
     shape: tuple[int, ...] | None = None
+
+    def array_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Its own shape, or that of the parameter."""
+        return shape if self.shape is None else self.shape
 
 
 @dataclass(frozen=True)
@@ -80,7 +88,7 @@ class Curvature(Ingredient):
 
     def shape_of_sums(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of what adds up over microbatches, from that of the parameter."""
-        return shape
+        return self.array_shape(shape)
 
 
 @dataclass(frozen=True)
@@ -123,6 +131,10 @@ class KroneckerFactor(Curvature):
     side: Literal["rows", "columns"] = "rows"
     squared: bool = False
 
+    def array_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """One number for each row, or column."""
+        return (self.size,)
+
     def shape_of_sums(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The sum, and behind it the number of samples."""
         return (self.size + 1,)
@@ -144,6 +156,6 @@ class GaussNewtonSketch(Curvature):
     count: int = 1
     tangents: str = "tangents"
 
-    def shape_of_sums(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+    def array_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """One row for each direction."""
         return (self.count, self.count + 1)

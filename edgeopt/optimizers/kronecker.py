@@ -42,7 +42,8 @@ def _factors(param: NumpyArray, *, squared: bool, every: int = 1) -> dict[str, I
 
 
 def _ranged(xp: Namespace, x: Array) -> Array:
-    """Moved and scaled to [0, 1]; 0 where all elements are equal."""
+    """Squares moved and scaled to [0, 1]; 0 where all elements are equal. Infinite ones count as the largest number."""
+    x = xp.minimum(x, xp.asarray(float(xp.finfo(x.dtype).max), dtype=x.dtype))
     low = xp.min(x)
     spread = xp.max(x) - low
     return (x - low) / xp.where(spread > 0, spread, xp.ones_like(spread))

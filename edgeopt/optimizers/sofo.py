@@ -69,25 +69,19 @@ class SOFO(Collective, Rule):
     def update_all(self, xp: Namespace, group: GroupArrays, hyper: Arrays, step: Array) -> UpdatedAll:
         """Take one step; see the class for the equations."""
         count = self.tangents
-        tangents = {name: group.states[name]["tangents"] for name in group.params}
-        flat = [xp.astype(xp.reshape(part, (count, -1)), xp.float64) for part in tangents.values()]
-        length = xp.sqrt(sum((_squares(xp, part) for part in flat[1:]), _squares(xp, flat[0])))
+        rows = {name: xp.reshape(group.states[name]["tangents"], (count, -1)) for name in group.params}
+        squares = [xp.astype(xp.sum(part * part, axis=1, keepdims=True), xp.float64) for part in rows.values()]
+        length = xp.sqrt(sum(squares[1:], squares[0]))
         sketch = xp.astype(group.shared["sketch"], xp.float64)
         curvature = xp.take(sketch, xp.asarray(np.arange(count)), axis=1) / (length * transposed(xp, length))
         slopes = xp.take(sketch, xp.asarray(np.asarray([count])), axis=1) / length
         coefficients = _solution(xp, curvature, slopes, hyper["damping"]) / length
-        if self.maximize:
-            coefficients = -coefficients
-        rates = hyper["lr"] * coefficients
+        rates = transposed(xp, (-1.0 if self.maximize else 1.0) * hyper["lr"] * coefficients)
         moved = {}
         for name, param in group.params.items():
-            weights = cast_like(xp, xp.reshape(rates, (count, *(1 for _ in param.shape))), param)
-            moved[name] = param - xp.sum(weights * tangents[name], axis=0)
+            step = xp.matmul(cast_like(xp, rates, param), rows[name])
+            moved[name] = param - xp.reshape(step, tuple(param.shape))
         return moved, {name: {} for name in group.params}, {}
-
-
-def _squares(xp: Namespace, rows: Array) -> Array:
-    return xp.sum(rows * rows, axis=1, keepdims=True)
 
 
 def _solution(xp: Namespace, curvature: Array, slopes: Array, damping: Array) -> Array:

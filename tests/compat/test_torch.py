@@ -23,9 +23,11 @@ from edgeopt.optimizers import (
     Collective,
     Descent,
     GaussNewtonBartlett,
+    GaussNewtonSketch,
     GroupArrays,
     HutchinsonDiagonal,
     Ingredient,
+    KroneckerFactor,
     Lookahead,
     Muon,
     Normal,
@@ -193,9 +195,9 @@ def test_every_rule_resumes_exactly_from_its_state_dict(name: str) -> None:
         straight, first = network(), network()
         optimizer = RuleOptimizer(straight.parameters(), rule, seed=3)
     except ConfigurationError:
-        # It needs labels drawn from the model.
-        kinds = rule.ingredients(np.zeros((2, 2))).values()
-        assert any(isinstance(kind, GaussNewtonBartlett) for kind in kinds)
+        # It needs labels drawn from the model, its layers, or its derivatives along directions.
+        kinds = [*rule.ingredients(np.zeros((2, 2))).values(), *rule.shared_ingredients({}).values()]
+        assert any(isinstance(kind, (GaussNewtonBartlett, GaussNewtonSketch, KroneckerFactor)) for kind in kinds)
         return
     graph = any(isinstance(kind, HutchinsonDiagonal) for kind in rule.ingredients(np.zeros((2, 2))).values())
 

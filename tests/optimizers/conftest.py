@@ -12,7 +12,15 @@ import torch
 
 from edgeopt import tracing
 from edgeopt.compat.ingredients import draw
-from edgeopt.optimizers import GaussNewtonBartlett, Noise, Optimizer, initial_state
+from edgeopt.optimizers import (
+    Curvature,
+    GaussNewtonBartlett,
+    GaussNewtonSketch,
+    KroneckerFactor,
+    Noise,
+    Optimizer,
+    initial_state,
+)
 
 NumpyArray = np.ndarray[Any, Any]
 Result = tuple[NumpyArray, dict[str, NumpyArray]]
@@ -26,15 +34,29 @@ Provide = Callable[..., dict[str, NumpyArray]]
 def ingredients() -> Provide:
     """What an update after so many needs beside its gradient: fixed random numbers, and what is given as curvature."""
 
-    def provide(optimizer: Optimizer, param: NumpyArray, curvature: NumpyArray, done: int) -> dict[str, NumpyArray]:
+    def measured(need: Curvature, curvature: NumpyArray, grad: NumpyArray, tangents: NumpyArray) -> NumpyArray:
+        if isinstance(need, KroneckerFactor):
+            matrix = curvature.reshape(curvature.shape[0], -1)
+            return np.mean(matrix**2 if need.squared else matrix, axis=1 if need.side == "rows" else 0)
+        if isinstance(need, GaussNewtonSketch):
+            flat = tangents.reshape(need.count, -1)
+            bent = np.stack([*(flat * np.abs(curvature).reshape(-1)), grad.reshape(-1)])
+            return flat @ bent.T
+        return np.abs(curvature) if isinstance(need, GaussNewtonBartlett) else curvature
+
+    def provide(
+        optimizer: Optimizer, param: NumpyArray, curvature: NumpyArray, done: int, grad: NumpyArray | None = None
+    ) -> dict[str, NumpyArray]:
         given: dict[str, NumpyArray] = {}
-        for place, (name, need) in enumerate(optimizer.ingredients(param).items()):
+        needs = {**optimizer.ingredients(param), **optimizer.shared_ingredients({"": param})}
+        for place, (name, need) in enumerate(needs.items()):
             if isinstance(need, Noise):
                 given[name] = draw(need, param.shape, 1, done, place).astype(param.dtype)
-            else:
-                due = done % getattr(need, "every", 1) == 0
-                size = np.abs(curvature) if isinstance(need, GaussNewtonBartlett) else curvature
-                given[name] = size.astype(param.dtype) if due else np.zeros_like(param)
+            elif isinstance(need, Curvature):
+                slope = curvature if grad is None else grad
+                array = measured(need, curvature, slope, given.get(getattr(need, "tangents", ""), param))
+                due = done % need.every == 0
+                given[name] = array.astype(param.dtype) if due else np.zeros(array.shape, param.dtype)
         return given
 
     return provide
@@ -65,7 +87,10 @@ def train(ingredients: Provide) -> Callable[..., Result]:
             grad = xp.asarray(gradient(param, done))
             step = xp.asarray(done + 1, dtype=xp.int64)
             bent = np.asarray(grad if curvature is None else curvature(np.asarray(param)))
-            given = {name: xp.asarray(value) for name, value in ingredients(optimizer, start, bent, done).items()}
+            given = {
+                name: xp.asarray(value)
+                for name, value in ingredients(optimizer, start, bent, done, np.asarray(grad)).items()
+            }
             param, state = optimizer.update(xp, param, grad, {**state, **given}, {**own, "lr": lr}, step)
         return np.asarray(param), {slot: np.asarray(value) for slot, value in state.items()}
 

@@ -71,13 +71,17 @@ class RuleOptimizer(torch.optim.Optimizer):
         numbers = {"lr": param_group.get("lr", rule.schedule.base), **rule.hyperparameters()}
         own = {name: value for name, value in param_group.items() if name in OWN and name != "rule"}
         super().add_param_group({**own, **numbers})
-        for param in self.param_groups[-1]["params"]:
-            for ingredient in _ingredients(rule, param).values():
-                if isinstance(ingredient, Curvature) and not isinstance(ingredient, HutchinsonDiagonal):
-                    raise ConfigurationError(
-                        f"{type(rule).__name__} needs {type(ingredient).__name__}, which takes the model and its loss; "
-                        "it works in a bundle only."
-                    )
+        params = self.param_groups[-1]["params"]
+        needed = [ingredient for param in params for ingredient in _ingredients(rule, param).values()]
+        needed += rule.shared_ingredients(
+            {str(place): _placeholder(param) for place, param in enumerate(params)}
+        ).values()
+        for ingredient in needed:
+            if isinstance(ingredient, Curvature) and not isinstance(ingredient, HutchinsonDiagonal):
+                raise ConfigurationError(
+                    f"{type(rule).__name__} needs {type(ingredient).__name__}, which takes the model and its loss; "
+                    "it works in a bundle only."
+                )
         self._rules.append(rule)
 
     @torch.no_grad()
@@ -257,7 +261,12 @@ def _numpy_dtype(param: torch.Tensor) -> np.dtype[Any]:
 
 def _ingredients(rule: Optimizer, param: torch.Tensor) -> dict[str, Ingredient]:
     """What the rule needs for a parameter of this shape and dtype; its values stay where they are."""
-    return rule.ingredients(np.broadcast_to(np.zeros((), _numpy_dtype(param)), tuple(param.shape)))
+    return rule.ingredients(_placeholder(param))
+
+
+def _placeholder(param: torch.Tensor) -> np.ndarray[Any, Any]:
+    """Zeros in the shape of the parameter that take no memory."""
+    return np.broadcast_to(np.zeros((), _numpy_dtype(param)), tuple(param.shape))
 
 
 def _tensor(array: np.ndarray[Any, Any], param: torch.Tensor) -> torch.Tensor:

@@ -79,7 +79,7 @@ def _check_owner(spec: TensorSpec, tensors: Mapping[str, TensorSpec]) -> None:
 
 
 def _check_sizes(manifest: Manifest) -> None:
-    """Accumulators are the only tensors whose size no file vouches for: a few times the state, and some for sketches."""
+    """Accumulators are the ones whose size no file vouches for: a few times the state, and room for sketches."""
     stored, summed = (
         sum(math.prod(spec.shape) for spec in specs) for specs in (manifest.tensors, manifest.accumulators)
     )
