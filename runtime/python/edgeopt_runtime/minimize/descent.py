@@ -27,9 +27,9 @@ class MinimizeResult:
 
     Attributes:
         loss: Mean loss over the batches at the weights that the session has now.
-        gradient_norm: Euclidean norm of its gradient there.
+        gradient_norm: Euclidean norm of its gradient there; NaN from ``mezo``, which has no gradient.
         iterations: Directions followed.
-        evaluations: Passes over the batches that gave loss and gradient.
+        evaluations: Passes over the batches that gave the loss, and its gradient where the method uses it.
         hessian_vector_products: Passes over the batches that applied the Hessian.
         reason: Why it stopped. ``gradient``: no component of the gradient exceeds ``tolerance_grad``. ``change``: the
             loss, every parameter, or the decrease that the slope promises changes by less than ``tolerance_change``.

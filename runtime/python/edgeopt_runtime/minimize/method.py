@@ -1,4 +1,4 @@
-"""What a method is: settings for the loop, and a rule that proposes directions."""
+"""What a method is: settings, and for those that use gradients a rule that proposes directions for a common loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgeopt_runtime.minimize.objective import Objective
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Method", "Move", "Rule"]
+__all__ = ["Method", "Move", "Rule", "Settings"]
 
 
 class Move(NamedTuple):
@@ -49,8 +49,24 @@ class Rule(Protocol):
 
 
 @dataclass(frozen=True)
-class Method(ABC):
-    """Settings of a method.
+class Settings:
+    """Settings of any method, and the graphs that it needs."""
+
+    graphs: ClassVar[tuple[str, ...]]
+
+    def require(self, name: str, value: object, holds: bool, wanted: str) -> None:
+        """Refuse a setting.
+
+        Raises:
+            MinimizeError: It does not hold.
+        """
+        if not holds:
+            raise MinimizeError(f"{type(self).__name__}: `{name}` must be {wanted}, not {value!r}.")
+
+
+@dataclass(frozen=True)
+class Method(Settings, ABC):
+    """Settings of a method that follows directions found from gradients.
 
     Attributes:
         max_iter: Most directions to follow.
@@ -86,15 +102,6 @@ class Method(ABC):
         self.require("c1 and c2", (self.c1, self.c2), 0 < self.c1 < self.c2 < 1, "0 < c1 < c2 < 1")
         searches = self.line_searches
         self.require("line_search_fn", self.line_search_fn, self.line_search_fn in searches, f"one of {searches}")
-
-    def require(self, name: str, value: object, holds: bool, wanted: str) -> None:
-        """Refuse a setting.
-
-        Raises:
-            MinimizeError: It does not hold.
-        """
-        if not holds:
-            raise MinimizeError(f"{type(self).__name__}: `{name}` must be {wanted}, not {value!r}.")
 
     @abstractmethod
     def rule(self, objective: Objective) -> Rule:

@@ -15,11 +15,12 @@ from edgeopt_runtime.errors import MinimizeError
 from edgeopt_runtime.minimize.descent import MinimizeResult, descend
 from edgeopt_runtime.minimize.lbfgs import LimitedMemory
 from edgeopt_runtime.minimize.method import Method, Rule
+from edgeopt_runtime.minimize.mezo import MeZO, walk
 from edgeopt_runtime.minimize.newton_cg import TruncatedNewton
 from edgeopt_runtime.minimize.objective import Objective, SessionObjective
 from edgeopt_runtime.minimize.self_scaled import DenseInverse, Factors, al_baali, broyden, oren_luenberger, unscaled
 
-__all__ = ["METHODS", "minimize"]
+__all__ = ["METHODS", "WITHOUT_GRADIENTS", "minimize"]
 
 SCALINGS: dict[str | None, Factors] = {
     "oren-luenberger": oren_luenberger,
@@ -130,6 +131,8 @@ METHODS: dict[str, type[Method]] = {
     "ssbroyden": SSBroyden,
 }
 
+WITHOUT_GRADIENTS: dict[str, type[MeZO]] = {"mezo": MeZO}
+
 
 def minimize(
     engine: Engine, batches: Batch | Iterable[Batch], method: str, options: Mapping[str, Any]
@@ -138,6 +141,8 @@ def minimize(
     settings = _settings(method, options)
     for graph in settings.graphs:
         engine.signature(graph)
+    if isinstance(settings, MeZO):
+        return walk(engine, batches, settings)
     # Trial points may lie where numbers overflow; their loss says so.
     with SessionObjective(engine, batches) as objective, np.errstate(over="ignore", invalid="ignore"):
         x, result = descend(objective, settings.rule(objective), settings)
@@ -147,11 +152,12 @@ def minimize(
     )
 
 
-def _settings(method: str, options: Mapping[str, Any]) -> Method:
-    if method not in METHODS:
-        raise MinimizeError(f"There is no method {method!r}; choose from {', '.join(METHODS)}.")
-    known = {field.name for field in fields(METHODS[method])}
+def _settings(method: str, options: Mapping[str, Any]) -> Method | MeZO:
+    methods: dict[str, type[Method] | type[MeZO]] = {**METHODS, **WITHOUT_GRADIENTS}
+    if method not in methods:
+        raise MinimizeError(f"There is no method {method!r}; choose from {', '.join(methods)}.")
+    known = {field.name for field in fields(methods[method])}
     unknown = sorted(options.keys() - known)
     if unknown:
         raise MinimizeError(f"{method} has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}.")
-    return METHODS[method](**options)
+    return methods[method](**options)

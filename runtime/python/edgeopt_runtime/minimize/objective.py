@@ -16,7 +16,7 @@ from edgeopt_runtime.errors import BatchError, MinimizeError, StateError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Evaluation", "Objective", "SessionObjective"]
+__all__ = ["Evaluation", "Objective", "Part", "SessionObjective", "trainable"]
 
 
 class Evaluation(NamedTuple):
@@ -54,7 +54,7 @@ class Objective(Protocol):
         """The product of the Hessian at a point with a vector."""
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """Where one parameter is in the vector, and the accumulator of its gradient."""
 
     parameter: str
@@ -89,7 +89,7 @@ class SessionObjective:
         self._batches = [read(batch) for batch in each_batch(batches)]
         if not self._batches:
             raise BatchError("There is no batch to minimise the loss over.")
-        self._parts = list(_layout(engine))
+        self._parts = list(trainable(engine))
         self._weight = next(spec.name for spec in engine.manifest.accumulators if spec.parameter is None)
         self.size = self._parts[-1].stop if self._parts else 0
         self.evaluations = self.products = 0
@@ -187,7 +187,12 @@ class SessionObjective:
         return vectors
 
 
-def _layout(engine: Engine) -> Iterable[_Part]:
+def trainable(engine: Engine) -> Iterable[Part]:
+    """The trainable parameters in the order of the vector.
+
+    Raises:
+        MinimizeError: One is bfloat16, which numpy cannot compute with.
+    """
     start = 0
     for spec in engine.manifest.accumulators:
         # Those with a slot hold what an optimizer asked for beside the gradient.
@@ -196,11 +201,11 @@ def _layout(engine: Engine) -> Iterable[_Part]:
         if engine.state.specs[spec.parameter].dtype == "bfloat16":
             raise MinimizeError(f"The parameter `{spec.parameter}` is bfloat16; minimize needs float16, 32 or 64.")
         stop = start + math.prod(spec.shape)
-        yield _Part(spec.parameter, spec.name, start, stop, spec.shape)
+        yield Part(spec.parameter, spec.name, start, stop, spec.shape)
         start = stop
 
 
-def _changed(engine: Engine, parts: list[_Part]) -> set[str]:
+def _changed(engine: Engine, parts: list[Part]) -> set[str]:
     """The state that minimising changes: the parameters, and the buffers and counters that a pass writes."""
     accumulators = {spec.name for spec in engine.manifest.memory if spec.role == "accumulator"}
     written = {part.parameter for part in parts}
