@@ -10,7 +10,7 @@ import numpy as np
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import at_least, fraction, require
 from edgeopt.optimizers.adam import Adam
-from edgeopt.optimizers.base import Arrays, Following, Updated, static
+from edgeopt.optimizers.base import Arrays, Following, Updated, beside, static
 
 __all__ = ["Averaged", "AveragedAdam", "Averaging"]
 
@@ -72,12 +72,12 @@ class Averaged(Following):
 
     def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Return the slots of the inner optimizer, and the parameter for the average."""
-        return {**super().init(param), SLOT: param.copy()}
+        return beside(super().init(param), {SLOT: param.copy()})
 
     def hyperparameters(self) -> dict[str, float]:
         """Return the numbers of the inner optimizer, and beta where it is used."""
         own = {} if self.mode == "mean" else {"averaged.beta": float(self.beta)}
-        return {**super().hyperparameters(), **own}
+        return beside(super().hyperparameters(), own)
 
     def follow(
         self, xp: Namespace, param: Array, slots: dict[str, Array], state: Arrays, hyper: Arrays, step: Array

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ __all__ = [
     "Updated",
     "UpdatedAll",
     "Wrapper",
+    "beside",
     "initial_state",
     "static",
     "zeros",
@@ -270,6 +271,20 @@ class Following(Wrapper):
         self, xp: Namespace, param: Array, slots: dict[str, Array], state: Arrays, hyper: Arrays, step: Array
     ) -> Updated:
         """Return what becomes of the parameter and the slots that the inner optimizer has left."""
+
+
+_Value = TypeVar("_Value")
+
+
+def beside(inner: Mapping[str, _Value], own: Mapping[str, _Value]) -> dict[str, _Value]:
+    """The slots or the numbers of an optimizer, and behind them those of what goes around it.
+
+    Raises:
+        ConfigurationError: Both have one of that name: two wrappers of one kind, or one around a rule that is built so.
+    """
+    twice = ", ".join(sorted(inner.keys() & own.keys()))
+    require(not twice, f"the inner optimizer has {twice} already; it cannot be wrapped in this")
+    return {**inner, **own}
 
 
 def zeros(param: NumpyArray, *slots: str) -> dict[str, NumpyArray]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import at_least, fraction
-from edgeopt.optimizers.base import Arrays, Following, Updated, static
+from edgeopt.optimizers.base import Arrays, Following, Updated, beside, static
 from edgeopt.optimizers.descent import Decay
 from edgeopt.optimizers.radam import RAdam
 from edgeopt.optimizers.timing import is_multiple
@@ -52,11 +52,11 @@ class Lookahead(Following):
 
     def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Return the slots of the inner optimizer, and the parameter for the slow copy."""
-        return {**super().init(param), "slow_param": param.copy()}
+        return beside(super().init(param), {"slow_param": param.copy()})
 
     def hyperparameters(self) -> dict[str, float]:
         """Return the numbers of the inner optimizer, and alpha."""
-        return {**super().hyperparameters(), "lookahead.alpha": float(self.alpha)}
+        return beside(super().hyperparameters(), {"lookahead.alpha": float(self.alpha)})
 
     def follow(
         self, xp: Namespace, param: Array, slots: dict[str, Array], state: Arrays, hyper: Arrays, step: Array

@@ -10,7 +10,7 @@ import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import at_least, positive
-from edgeopt.optimizers.base import Arrays, Collective, GroupArrays, Optimizer, UpdatedAll, Wrapper, static
+from edgeopt.optimizers.base import Arrays, Collective, GroupArrays, Optimizer, UpdatedAll, Wrapper, beside, static
 from edgeopt.optimizers.distance import group_norm, total
 
 __all__ = ["Mechanic"]
@@ -68,17 +68,18 @@ class Mechanic(Collective, Wrapper):
 
     def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Return the slots of the inner optimizer, the parameter, and zeros for the way from there."""
-        return {**super().init(param), "mechanic_start": param.copy(), "mechanic_offset": np.zeros_like(param)}
+        return beside(super().init(param), {"mechanic_start": param.copy(), "mechanic_offset": np.zeros_like(param)})
 
     def init_shared(self, params: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
         """Return the shared slots of the inner optimizer, and those of the scale."""
         own = {slot: np.zeros(self.num_betas) for slot in _BY_BETA}
-        return {**super().init_shared(params), **own, "mechanic_scale": np.full(self.num_betas, self.s_init)}
+        own["mechanic_scale"] = np.full(self.num_betas, self.s_init)
+        return beside(super().init_shared(params), own)
 
     def hyperparameters(self) -> dict[str, float]:
         """Return the numbers of the inner optimizer, and those of the scale."""
         own = {"mechanic.regularization": float(self.regularization), "mechanic.eps": float(self.eps)}
-        return {**super().hyperparameters(), **own}
+        return beside(super().hyperparameters(), own)
 
     def update_all(self, xp: Namespace, group: GroupArrays, hyper: Arrays, step: Array) -> UpdatedAll:
         """Take a step of the inner optimizer, and go in its direction as far as the scale says."""

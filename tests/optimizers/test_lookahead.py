@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgeopt.errors import ConfigurationError
-from edgeopt.optimizers import SGD, Adam, Lookahead, NAdam, Ranger
+from edgeopt.optimizers import SGD, Adam, Averaged, AveragedAdam, Lookahead, Mechanic, NAdam, Ranger
 from edgeopt.schedules import WarmupLinear
 
 
@@ -74,6 +74,20 @@ def test_the_inner_optimizer_keeps_its_own(xp, train, draws):
     ours, _ = train(outer, xp, start, lambda _, i: grads[i], 4)
     theirs, _ = train(inner, xp, start, lambda _, i: grads[i], 4)
     np.testing.assert_array_equal(ours, theirs)  # the first return is at step 5
+
+
+@pytest.mark.parametrize(
+    ("make", "slot"),
+    [
+        (lambda: Lookahead(Lookahead(SGD())), "slow_param"),
+        (lambda: Lookahead(Averaged(Ranger())), "slow_param"),
+        (lambda: Averaged(AveragedAdam()), "averaged_param"),
+        (lambda: Mechanic(Lookahead(Mechanic(SGD()))), "mechanic_start"),
+    ],
+)
+def test_no_two_wrappers_share_a_slot(make, slot):
+    with pytest.raises(ConfigurationError, match=slot):
+        make().init(np.zeros(2))
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,8 @@ def fira(theta, grads, *, lr, rank, b1=0.9, b2=0.999, eps=1e-6, scale=1.0, decay
         ratio = np.linalg.norm(step, axis=1) / (np.linalg.norm(low, axis=1) + 1e-8)
         rest = ratio[:, None] * (matrix - low @ basis.T)
         if before is not None:
-            rest = rest / (max(np.linalg.norm(rest) / (before + 1e-8), 1.01) / 1.01)
-        before = np.linalg.norm(rest)
+            rest = rest / (max(float(np.linalg.norm(rest)) / (before + 1e-8), 1.01) / 1.01)
+        before = float(np.linalg.norm(rest))
         step = step @ basis.T + rest
         step = (step if tall else step.T).reshape(theta.shape)
         theta = theta - scale * lr * np.sqrt(1 - b2**t) / (1 - b1**t) * step
