@@ -164,7 +164,7 @@ def test_an_embedding_needs_another_rule():
     tokens = torch.zeros(2, 5, dtype=torch.int64)
     with pytest.raises(SignatureError, match=r"'embedding.weight' is the weight of, but the node .* \(Gather\)"):
         edgeopt.export(Tokens(), tokens, loss=CrossEntropy(), optimizer=Eva())
-    groups = [Group("embedding.*", optimizer=AdamW()), Eva(0.05)]
+    groups: list[Group | Optimizer] = [Group("embedding.*", optimizer=AdamW()), Eva(0.05)]
     session = edgeopt.export(Tokens(), tokens, loss=CrossEntropy(), optimizer=groups).session()
     batch = {"tokens": tokens.numpy(), "target": np.asarray([0, 2])}
     losses = [session.step(batch)["loss"] for _ in range(5)]

@@ -38,7 +38,8 @@ class LayerMeans(Estimator):
             # The loss weighs each sample once, however often the layer is used.
             samples = xp.astype(passes.weight, dtype)
             sums = [xp.astype(_leaving(passes, layer.site, kind), dtype) for layer in layers]
-        return xp.concat([sum(sums, zeros), xp.reshape(samples, [1])], axis=0)
+        both: Array = xp.concat([sum(sums, zeros), xp.reshape(samples, [1])], axis=0)
+        return both
 
     def estimate(self, kind: Curvature, total: Array, weight: Array) -> Array:
         """The mean; zero where there were no samples."""
@@ -73,5 +74,7 @@ def _leaving(passes: Passes, site: Site, kind: KroneckerFactor) -> Array:
     cotangent = cotangent * xp.astype(passes.scale, cotangent.dtype)
     if kind.squared:
         cotangent = cotangent * cotangent
-    axes = [axis for axis in range(cotangent.ndim) if axis != 1] if site.node.op_type == "Conv" else None
-    return xp.sum(cotangent, axis=axes) if axes else xp.sum(xp.reshape(cotangent, [-1, kind.size]), axis=0)
+    if site.node.op_type == "Conv":
+        return xp.sum(cotangent, axis=(0, *range(2, cotangent.ndim)))
+    rows: Array = xp.reshape(cotangent, [-1, kind.size])
+    return xp.sum(rows, axis=0)

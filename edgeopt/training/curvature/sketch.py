@@ -41,9 +41,10 @@ class Sketch(Estimator):
 
         tangents = [passes.tangents[curvature_name(kind.tangents, name)] for name in need.members]
         _, (answers, bent) = xp.scan(along, [], tangents)
-        flat = xp.reshape(answers, [kind.count, -1])
+        flat: Array = xp.reshape(answers, [kind.count, -1])
         columns = [xp.reshape(bent, [kind.count, -1]), xp.reshape(slope, [1, -1])]
-        return flat @ xp.permute_dims(xp.concat(columns, axis=0), (1, 0))
+        both: Array = xp.permute_dims(xp.concat(columns, axis=0), (1, 0))
+        return flat @ both
 
     def estimate(self, kind: Curvature, total: Array, weight: Array) -> Array:
         """Of the mean loss."""
