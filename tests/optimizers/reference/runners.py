@@ -225,15 +225,16 @@ def kron(make: Make, settings: Settings, start: Array, grads: Array) -> Steps:
 
 
 def beside_identity(make: Make, settings: Settings, start: Array, grads: Array) -> Steps:
-    """The first factor of an adapter whose second one is the identity, and has no gradient."""
+    """The first factor of an adapter whose second one stays the identity."""
     wide = start.shape[0] < start.shape[1]
     first = parameter(start if wide else start.T.copy())
-    second = parameter(np.eye(min(start.shape)))
+    identity = torch.eye(min(start.shape), dtype=torch.float64)
+    second = torch.nn.Parameter(identity.clone())
     optimizer = make([first, second], **settings)
     for grad in grads:
-        first.grad = torch.tensor(grad if wide else grad.T.copy())
-        second.grad = torch.zeros_like(second)
+        first.grad, second.grad = torch.tensor(grad if wide else grad.T.copy()), torch.zeros_like(second)
         optimizer.step()
+        second.data.copy_(identity)
         yield values(first if wide else first.T)
 
 
