@@ -49,7 +49,8 @@ thread ({machine}); small differences mean nothing.
 
 AROUND = """## Around any rule
 
-These go around a rule, `inner`, inside a group or for all parameters, and around each other.
+These go around a rule, `inner`, inside a group or for all parameters, and around each other, though not around their
+own kind.
 
 """
 
@@ -63,7 +64,8 @@ levels, with a loss and parameters for each, and is a solver of its own: [`edgeo
 L-BFGS, SSBFGS, SSBroyden, Newton-CG and others that look at the loss and decide how far to go are methods of
 `TrainingSession.minimize`: [Minimising a loss to the end](minimize.md).
 
-What is not here, and why. An update sees one gradient of one batch, and what it keeps.
+What is not here, and why. An update sees one gradient of one batch, what else it asks for of that batch, and what it
+keeps.
 
 - SVRG (Johnson and Zhang, NIPS 2013) needs a second gradient of each batch, at parameters of before, and from time to
   time one of all data. SAG and SAGA keep a gradient for each sample of the data.

@@ -87,7 +87,8 @@ def _orthonormal(xp: Namespace, matrix: Array) -> Array:
     rows, columns = (int(size) for size in matrix.shape)
     peak = xp.max(xp.abs(matrix))
     peak = xp.where(peak > 0, peak, xp.ones_like(peak))
-    places = (xp.asarray(np.arange(1.0, size + 1.0)) for size in (rows, columns))
+    # With a zero that is computed, so that a graph computes their products, too, and holds no matrix of constants.
+    places = (xp.asarray(np.arange(1.0, size + 1.0)) + xp.zeros_like(peak) for size in (rows, columns))
     vertical, horizontal = (xp.expand_dims(place, axis=axis) for axis, place in zip((1, 0), places, strict=True))
     # Far below the rounding of a column that is not zero.
     return orthonormal(xp, matrix / peak + 2.0**-70 * xp.cos(vertical * horizontal))

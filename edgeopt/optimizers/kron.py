@@ -36,19 +36,27 @@ def _inverse(xp: Namespace, upper: Array) -> Array:
     Diagonal blocks of size 1, 2, 4, … are inverted one after the other: [[A, B], [0, C]] has [[A⁻¹, -A⁻¹·B·C⁻¹],
     [0, C⁻¹]], as exact as substitution.
     """
-    size = int(upper.shape[0])
-    places = np.arange(size)
-    inverse = xp.where(xp.asarray(np.eye(size, dtype=np.bool_)), upper, xp.zeros_like(upper))
-    inverse = xp.where(inverse == 0, inverse, 1.0 / xp.where(inverse == 0, xp.ones_like(inverse), inverse))
+    size, places = int(upper.shape[0]), _places(xp, upper)
+    down, right = xp.expand_dims(places, axis=1), xp.expand_dims(places, axis=0)
+    diagonal, zero = down == right, xp.zeros_like(upper)
+    inverse = xp.where(diagonal, 1.0 / xp.where(diagonal, upper, xp.ones_like(upper)), zero)
     block = 1
     while block < size:
-        left, pair = xp.asarray(places // block % 2 == 0), xp.asarray(places // (2 * block))
-        rows, columns = xp.expand_dims(left, axis=1), xp.expand_dims(xp.logical_not(left), axis=0)
-        together = xp.equal(xp.expand_dims(pair, axis=1), xp.expand_dims(pair, axis=0))
-        corner = xp.where(xp.logical_and(xp.logical_and(rows, columns), together), upper, xp.zeros_like(upper))
+        above, left = (xp.floor(place / block) for place in (down, right))
+        # Rows of the first of a pair of blocks, and columns of the second.
+        pair = xp.floor(above / 2.0) == xp.floor(left / 2.0)
+        corner = xp.where(xp.logical_and(pair, above < left), upper, zero)
         inverse = inverse - xp.matmul(inverse, xp.matmul(corner, inverse))
         block *= 2
     return inverse
+
+
+def _places(xp: Namespace, matrix: Array) -> Array:
+    """0, 1, 2, … for the rows of a square matrix.
+
+    Computed from it, so that a graph computes what is made of them, too, and holds no matrix of constants.
+    """
+    return xp.asarray(np.arange(int(matrix.shape[0])), dtype=matrix.dtype) + xp.zeros_like(xp.sum(matrix))
 
 
 def _spectral_bound(xp: Namespace, matrix: Array) -> Array:
@@ -209,8 +217,7 @@ def _moved(xp: Namespace, factor: Array, white: Array, inner: Array, axis: int, 
     if axis == 1:
         white, inner = transposed(xp, white), transposed(xp, inner)
     large, small = (xp.matmul(array, transposed(xp, array)) for array in (white, inner))
-    places = np.arange(int(factor.shape[0]))
-    rows, columns = (xp.expand_dims(xp.asarray(places), axis=axis) for axis in (1, 0))
+    rows, columns = (xp.expand_dims(_places(xp, large), axis=axis) for axis in (1, 0))
     upper = xp.where(rows <= columns, large - small, xp.zeros_like(large))
     return factor - xp.matmul(rate * (upper / _spectral_bound(xp, large + small)), factor)
 
