@@ -12,10 +12,10 @@ from edgeopt.errors import SignatureError
 from edgeopt.tracing import Array
 from edgeopt.training.accumulation import add_gradients, mean_gradients
 from edgeopt.training.builder import BuiltGraph, GraphBuilder
-from edgeopt.training.cut import Cut
 from edgeopt.training.groups import UpdateGroup
-from edgeopt.training.leave_out import leave_out
 from edgeopt.training.state import State
+from edgeopt.training.surgery.cut import Cut
+from edgeopt.training.surgery.leave_out import leave_out
 from edgeopt.training.units import Unit
 from edgeopt.training.update import update_groups
 from edgeopt.training.view import look_through

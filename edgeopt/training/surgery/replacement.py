@@ -1,9 +1,4 @@
-"""Another optimizer for a bundle, without the model it was exported from.
-
-Only the update of `step` and `apply`, the views of `evaluate` and `predict`, and what is accumulated depend on the
-optimizer. Updates and views are calls of functions in the domain `edgeopt`, so they can be cut out of the finished
-graphs: what they get as gradients, after all transforms, the new update gets.
-"""
+"""What a bundle becomes with another optimizer."""
 
 from __future__ import annotations
 
@@ -17,14 +12,14 @@ import numpy as np
 from edgeopt.bundle import Bundle
 from edgeopt.errors import SignatureError
 from edgeopt.optimizers import OptimizerLike, as_groups
-from edgeopt.training.carry import Carried, carry_over
-from edgeopt.training.cut import Cut
 from edgeopt.training.groups import UpdateGroup, resolve
 from edgeopt.training.names import ACCUMULATED_WEIGHT, DRAWS, SEED, STEP
 from edgeopt.training.plan import group_numbers, group_provenance
-from edgeopt.training.rebuild import rebuild
-from edgeopt.training.seen import seen_parameters
 from edgeopt.training.state import State, initial_state
+from edgeopt.training.surgery.carry import Carried, carry_over
+from edgeopt.training.surgery.cut import Cut
+from edgeopt.training.surgery.rebuild import rebuild
+from edgeopt.training.surgery.seen import seen_parameters
 from edgeopt_runtime.manifest import Manifest
 
 __all__ = ["Replacement", "replace_optimizer"]

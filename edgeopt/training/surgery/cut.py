@@ -12,8 +12,8 @@ import onnx_ir.passes.common as common_passes
 
 from edgeopt.errors import SignatureError
 from edgeopt.tracing import DOMAIN
-from edgeopt.training.carry import OldRule
 from edgeopt.training.names import STEP
+from edgeopt.training.surgery.carry import OldRule
 from edgeopt_runtime.manifest import GraphOutput, Manifest, TensorSpec
 
 __all__ = ["Call", "Cut"]

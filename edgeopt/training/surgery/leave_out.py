@@ -11,7 +11,7 @@ import onnx_ir as ir
 from edgeopt.errors import SignatureError
 from edgeopt.tracing import Array, trace_function
 from edgeopt.tracing.subgraphs import remove_unused
-from edgeopt.training.cut import Call, Cut
+from edgeopt.training.surgery.cut import Call, Cut
 from edgeopt.training.update import run_transform
 from edgeopt.transforms import TRANSFORMS, Transform
 
