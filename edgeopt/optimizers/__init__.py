@@ -98,7 +98,7 @@ from edgeopt.optimizers.spam import SPAM, StableSPAM
 from edgeopt.optimizers.sparse import LazyAdam, SparseAdam, SparseSGD
 from edgeopt.optimizers.stable_adamw import StableAdamW
 from edgeopt.optimizers.swats import SWATS
-from edgeopt.optimizers.unpublished import EVA, AdaMaxPlus, AMacP
+from edgeopt.optimizers.unpublished import AdaMaxPlus, AMacP, EVAVariance
 from edgeopt.optimizers.yogi import Yogi
 
 __all__ = [
@@ -107,7 +107,6 @@ __all__ = [
     "ASGD",
     "CAME",
     "COCOB",
-    "EVA",
     "FISTA",
     "GENIE",
     "LAMB",
@@ -165,6 +164,7 @@ __all__ = [
     "DiffGrad",
     "Dion",
     "DoG",
+    "EVAVariance",
     "Eva",
     "FAdam",
     "Fira",

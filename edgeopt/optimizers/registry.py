@@ -67,7 +67,7 @@ from edgeopt.optimizers.spam import SPAM, StableSPAM
 from edgeopt.optimizers.sparse import LazyAdam, SparseAdam, SparseSGD
 from edgeopt.optimizers.stable_adamw import StableAdamW
 from edgeopt.optimizers.swats import SWATS
-from edgeopt.optimizers.unpublished import EVA, AdaMaxPlus, AMacP
+from edgeopt.optimizers.unpublished import AdaMaxPlus, AMacP, EVAVariance
 from edgeopt.optimizers.yogi import Yogi
 
 __all__ = ["OPTIMIZERS"]
@@ -111,8 +111,8 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "diffgrad": DiffGrad,
     "dion": Dion,
     "dog": DoG,
-    "eva": EVA,
-    "eva_kronecker": Eva,
+    "eva_variance": EVAVariance,
+    "eva": Eva,
     "fadam": FAdam,
     "fira": Fira,
     "fista": FISTA,

@@ -15,7 +15,7 @@ from edgeopt.optimizers.averages import ema
 from edgeopt.optimizers.base import Arrays, Updated
 from edgeopt.optimizers.norms import finite_square, norm
 
-__all__ = ["EVA", "AMacP", "AdaMaxPlus"]
+__all__ = ["AMacP", "AdaMaxPlus", "EVAVariance"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class AdaMaxPlus(Adamax):
 
 
 @dataclass(frozen=True)
-class EVA(Adam):
+class EVAVariance(Adam):
     """EVA, "exponential moving average with variance adaptation", a name without a paper: Adam, slower where it varies.
 
     The step of `Adam`, with the rate of each tensor divided by how much its gradient varies within it::
@@ -63,7 +63,7 @@ class EVA(Adam):
         θ ← θ - a·lr·(the step of Adam)
 
     Var is the mean of the squared differences from the mean, 0 for a scalar. Slots `exp_avg` and `exp_avg_sq`, as
-    in Adam. Not to be confused with the second-order method Eva (ICLR 2023, arXiv:2308.02123).
+    in Adam. `Eva` is something else.
 
     Semantics of this project; with a sensitivity of 0, those of `torch.optim.Adam`.
 

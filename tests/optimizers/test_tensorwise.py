@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgeopt.errors import ConfigurationError
-from edgeopt.optimizers import EVA, PID, SM3, SWATS, AdaMaxPlus, AMacP, FAdam, SGDSaI
+from edgeopt.optimizers import PID, SM3, SWATS, AdaMaxPlus, AMacP, EVAVariance, FAdam, SGDSaI
 
 
 def sm3(theta, grads, *, lr, momentum=0.0, beta=0.0, eps=1e-30, decay=0.0):
@@ -141,9 +141,9 @@ CASES = {
         AdaMaxPlus(0.01, 0.6, 0.9, 1e-4, clip_inf=0.5, scalar_norm=True, weight_decay=0.1),
         partial(adamax_plus, lr=0.01, b1=0.6, b2=0.9, eps=1e-4, bound=0.5, scalar=True, decay=0.1),
     ),
-    "eva": (EVA(), eva),
-    "eva, other": (
-        EVA(0.01, 0.6, 0.9, 1e-4, sensitivity=3.0, least=0.01, most=0.5),
+    "eva_variance": (EVAVariance(), eva),
+    "eva_variance, other": (
+        EVAVariance(0.01, 0.6, 0.9, 1e-4, sensitivity=3.0, least=0.01, most=0.5),
         partial(eva, lr=0.01, b1=0.6, b2=0.9, eps=1e-4, sensitivity=3.0, least=0.01, most=0.5),
     ),
     "amacp": (AMacP(), amacp),
@@ -177,7 +177,7 @@ def test_follows_the_equations(rule, reference, assert_follows):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: EVA(least=3.0), "least"),
+        (lambda: EVAVariance(least=3.0), "least"),
         (lambda: AMacP(low=0.2), "low"),
         (lambda: SGDSaI(momentum=1.0), "momentum"),
         (lambda: PID(momentum=1.0), "momentum"),
