@@ -67,6 +67,7 @@ from edgeopt.optimizers.lamb import LAMB
 from edgeopt.optimizers.laprop import LaProp
 from edgeopt.optimizers.lars import LARS
 from edgeopt.optimizers.lookahead import Lookahead, Ranger
+from edgeopt.optimizers.lora_plus import lora_plus
 from edgeopt.optimizers.lora_rite import LoRARITE
 from edgeopt.optimizers.madgrad import MADGRAD
 from edgeopt.optimizers.mars import MARS
@@ -230,6 +231,7 @@ __all__ = [
     "as_groups",
     "from_config",
     "initial_state",
+    "lora_plus",
     "static",
     "zeros",
 ]
