@@ -10,6 +10,7 @@ import math
 from functools import partial
 
 import numpy as np
+import onnx_ir as ir
 
 from edgeopt import tracing as xp
 from edgeopt.lowering import arithmetic as _arithmetic  # noqa: F401  # fills the table
@@ -244,8 +245,29 @@ def _fused_producer(x: Array) -> str | None:
     return None if producer is None else producer.op_type
 
 
+# What 1.17 moves a transposition behind, where it likes that better: to the product that reads the result.
+_MOVED_BEHIND = frozenset(
+    {"Abs", "Add", "Cast", "Clip", "Div", "Exp", "Identity", "Log", "Max", "Min", "Mul", "Neg", "Pow", "Reciprocal"}
+    | {"Relu", "Reshape", "Sigmoid", "Sign", "Sqrt", "Squeeze", "Sub", "Tanh", "Unsqueeze", "Where"}
+)
+
+
+def _is_transposed(x: ir.Value | None) -> bool:
+    """Whether a transposition may be moved to where the array is read."""
+    pending, seen = [x], set[ir.Node]()
+    while pending:
+        value = pending.pop()
+        producer = None if value is None else value.producer()
+        if producer is not None and producer.op_type == "Transpose":
+            return True
+        if producer is not None and producer.op_type in _MOVED_BEHIND and producer not in seen:
+            seen.add(producer)
+            pending.extend(producer.inputs)
+    return False
+
+
 def _multiplies_transposed(n: Site) -> bool:
-    return is_double(n) and any(x is not None and _fused_producer(x) == "Transpose" for x in n.inputs)
+    return is_double(n) and any(x is not None and _is_transposed(x.value) for x in n.inputs)
 
 
 @lowering("MatMul", when=_multiplies_transposed)
