@@ -19,6 +19,9 @@ from edgeopt.schedules import Schedule
 
 __all__ = ["Dion"]
 
+# What arbitrary directions are mixed in with, and what they may bring with them from columns that are not arbitrary.
+_MIXED, _ARBITRARY = 2.0**-46, 2.0**-40
+
 
 @dataclass(frozen=True)
 class Dion(Descent):
@@ -38,7 +41,9 @@ class Dion(Descent):
     normal numbers, the same for each parameter of a shape.
 
     Semantics of the authors' simple code, where P comes from a QR factorisation in float32. Here it comes from
-    Gram-Schmidt, twice, in float64: the same up to signs of columns, which cancel. The default rank is ours.
+    Gram-Schmidt, twice, in float64: the same up to signs of columns, which cancel. Columns of R within the rounding of
+    its largest, 2⁻⁴⁰ of it or 16 machine epsilons of the parameter's dtype, count as zero here, so that a momentum of
+    less than the rank gives no step in random directions. The default rank is ours.
     """
 
     lr: Schedule | float = 1e-2
@@ -72,7 +77,9 @@ class Dion(Descent):
         left = _orthonormal(xp, xp.matmul(buffer, xp.astype(state["basis"], xp.float64)))
         right = xp.matmul(transposed(xp, buffer), left)
         buffer = buffer - (1.0 - hyper["momentum"]) * xp.matmul(left, transposed(xp, right))
-        basis = right / (safe_norm(xp, right, (0,)) + hyper["eps"])
+        size = safe_norm(xp, right, (0,))
+        known = size > max(16.0 * float(xp.finfo(param.dtype).eps), _ARBITRARY) * xp.max(size)
+        basis = xp.where(known, right / (size + hyper["eps"]), xp.zeros_like(right))
         step_size = hyper["lr"] * math.sqrt(rows / columns)
         delta = step_size * xp.matmul(left, transposed(xp, basis))
         slots = {
@@ -83,12 +90,12 @@ class Dion(Descent):
 
 
 def _orthonormal(xp: Namespace, matrix: Array) -> Array:
-    """Columns made orthonormal, with directions of no meaning in place of zeros: a QR factorisation has some, too."""
+    """Columns made orthonormal, with arbitrary directions for those that depend on others, as the Q of QR has."""
     rows, columns = (int(size) for size in matrix.shape)
     peak = xp.max(xp.abs(matrix))
     peak = xp.where(peak > 0, peak, xp.ones_like(peak))
     # With a zero that is computed, so that a graph computes their products, too, and holds no matrix of constants.
     places = (xp.asarray(np.arange(1.0, size + 1.0)) + xp.zeros_like(peak) for size in (rows, columns))
     vertical, horizontal = (xp.expand_dims(place, axis=axis) for axis, place in zip((1, 0), places, strict=True))
-    # Far below the rounding of a column that is not zero.
-    return orthonormal(xp, matrix / peak + 2.0**-70 * xp.cos(vertical * horizontal))
+    # Above the rounding of columns, which might lie in the span of those before, and below all that matters in them.
+    return orthonormal(xp, matrix / peak + _MIXED * xp.cos(vertical * horizontal))

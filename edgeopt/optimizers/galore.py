@@ -110,7 +110,8 @@ class Fira(GaLore):
         θ ← θ - scale·lr·√(1 - β₂ᵗ)/(1 - β₁ᵗ)·(N·Pᵀ + S)
         θ ← θ·(1 - lr·weight_decay)
 
-    For others S has norms of columns. Slots are those of GaLore and `residual_norm` (n).
+    For others S has norms of columns. Slots are those of GaLore and `residual_norm` (n). Where the rank is that of the
+    matrix nothing is lost, and there is no S.
 
     Semantics and defaults of the authors' package, except for P, which comes about as in `GaLore`. Its scale, 1, acts
     on the whole step here, and there on N·Pᵀ and, in S, on R·Pᵀ.
@@ -120,12 +121,19 @@ class Fira(GaLore):
 
     def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Return the slots of GaLore, and zero for the norm of what is added."""
-        more = {} if self._matrix(param.shape) is None else {"residual_norm": np.zeros((), param.dtype)}
+        more = {"residual_norm": np.zeros((), param.dtype)} if self._loses(param.shape) else {}
         return {**super().init(param), **more}
+
+    def _loses(self, shape: tuple[int, ...]) -> bool:
+        """Whether the projection has fewer dimensions than the gradient; otherwise the rest would be rounding."""
+        matrix = self._matrix(shape)
+        return matrix is not None and matrix[2] < min(matrix[:2])
 
     def _rest(
         self, xp: Namespace, grad: Array, low: Array, direction: Array, projector: Array, state: Arrays, step: Array
     ) -> tuple[Array | None, dict[str, Array]]:
+        if "residual_norm" not in state:
+            return None, {}
         tall = grad.shape[0] >= grad.shape[1]
         lost = grad - restored(xp, low, projector, tall=tall)
         scaled = lost * channel_ratio(xp, direction, low, (1,) if tall else (0,))

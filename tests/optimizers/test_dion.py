@@ -64,8 +64,12 @@ def test_begins_where_there_is_a_gradient(dtype, train, xp, draws):
 def test_bears_gradients_of_less_than_its_rank(train, xp):
     rng = np.random.default_rng(2)
     grads = np.einsum("ti,tj->tij", rng.normal(size=(4, 6)), rng.normal(size=(4, 5)))
-    param, state = train(Dion(0.1), xp, np.zeros((6, 5)), lambda _, i: grads[i], 4)
+    param, state = train(Dion(0.1, weight_decay=0.0), xp, np.zeros((6, 5)), lambda _, i: grads[i], 4)
     assert all(np.isfinite(array).all() for array in (param, *state.values()))
+    # After one gradient a product of two vectors, and not what rounding makes of the other directions.
+    param, state = train(Dion(0.1, weight_decay=0.0), xp, np.zeros((6, 5)), lambda _, i: grads[i], 1)
+    assert np.linalg.matrix_rank(param) == 1
+    assert np.count_nonzero(np.abs(state["basis"]).max(axis=0)) == 1
 
 
 @pytest.mark.parametrize("settings", [{"momentum": 1.5}, {"rank": 0}, {"eps": -1.0}], ids=str)

@@ -121,6 +121,14 @@ def test_vectors_are_left_to_adam(rule, train, xp, draws):
     np.testing.assert_allclose(param, expected, rtol=1e-12)
 
 
+def test_of_full_rank_fira_is_galore(train, xp, draws):
+    start, grads = draws(5, (6, 4), smallest=0.1)
+    param, state = train(Fira(0.01), xp, start, lambda _, i: grads[i], 5)
+    expected, slots = train(GaLore(0.01, scale=1.0), xp, start, lambda _, i: grads[i], 5)
+    np.testing.assert_array_equal(param, expected)
+    assert list(state) == list(slots)
+
+
 @pytest.mark.parametrize("shape", [(12, 8), (8, 12)], ids=str)
 def test_the_projector_spans_the_largest_singular_vectors(shape, train, xp):
     rng = np.random.default_rng(3)
