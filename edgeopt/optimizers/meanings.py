@@ -41,12 +41,13 @@ MEANINGS: dict[str, dict[str, Meaning]] = {
     **dict.fromkeys(
         (
             *("AMSBound", "AdaBound", "AdaMod", "Adam", "AdamP", "AdamW", "DiffGrad", "Grams", "LAMB", "NAdam"),
-            *("PAdam", "RAdam", "SparseAdam"),
+            *("PAdam", "RAdam", "SPAM", "SparseAdam"),
         ),
         _MOMENTS,
     ),
     "AdaBelief": {"exp_avg": _MEAN},
     "AdEMAMix": {"exp_avg": _MEAN, "exp_avg_sq": _SQUARE},
+    "AdaMuon": {"momentum_buffer": _MEAN},
     "AdamMini": {"exp_avg": _MEAN},
     "Adamax": {"exp_avg": _MEAN},
     "Adan": {"exp_avg": _MEAN},
@@ -55,6 +56,7 @@ MEANINGS: dict[str, dict[str, Meaning]] = {
     "LaProp": {"exp_avg_sq": _SQUARE},
     "Lion": {"exp_avg": _MEAN},
     "Muon": {"momentum_buffer": _MEAN},
+    "NorMuon": {"momentum_buffer": _MEAN},
     "QHM": {"momentum_buffer": _MEAN},
     "RMSprop": {"square_avg": _SQUARE, "grad_avg": _MEAN},
     "Ranger": {**_MOMENTS, "slow_param": _SLOW},
@@ -79,4 +81,4 @@ COPIES = frozenset({_AVERAGE.kind, _SLOW.kind})
 LATE = frozenset({_MAXIMUM.kind, _SLOW.kind, _AVERAGE.kind, "z", "lr_max", "weight_sum"})
 
 #: Rules that do not divide by 1 - βᵗ or the like: they may go on at t = 1 with averages that are not zero.
-UNCORRECTED = frozenset({"Lion", "Muon", "QHM", "RMSprop", "SGD", "SGDW", "SignSGD", "SparseSGD", "Tiger"})
+UNCORRECTED = frozenset({"Lion", "Muon", "NorMuon", "QHM", "RMSprop", "SGD", "SGDW", "SignSGD", "SparseSGD", "Tiger"})

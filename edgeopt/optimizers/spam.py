@@ -111,7 +111,7 @@ class StableSPAM(Descent):
         p ← p - lr/(1 - β₁ᵏ)·m/(√(v/(1 - β₂ᵏ)) + eps)
 
     p being the parameter, θ = `theta`, γ₁ = `gamma1` and γ₂ = `gamma2`. Where the gradient of a tensor is zero, only M
-    changes. Slots `exp_avg` (m), `exp_avg_sq` (v), `max_abs_grad` (M), `norm_avg` (a) and `norm_sq_avg` (b).
+    changes. Slots `exp_avg` (m), `exp_avg_sq` (v), `norm_avg` (a), `norm_sq_avg` (b) and `max_abs_grad` (M).
 
     Semantics and defaults of pytorch_optimizer, without its decay of the betas, which is off by default.
     """
@@ -138,7 +138,7 @@ class StableSPAM(Descent):
 
     def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Return zeros."""
-        sizes = {slot: np.zeros(()) for slot in ("max_abs_grad", "norm_avg", "norm_sq_avg")}
+        sizes = {slot: np.zeros(()) for slot in ("norm_avg", "norm_sq_avg", "max_abs_grad")}
         return {**zeros(param, *_MOMENTS), **sizes}
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
@@ -162,13 +162,12 @@ class StableSPAM(Descent):
         count, since = _since(xp, step, self.every)
         # Before the first restart the updates count from 1, and after it from the restart.
         number = xp.where(count >= float(self.every), since + 1.0, count)
-        exp_avg, exp_avg_sq = _restarted(xp, state, since)
-        exp_avg = ema(xp, hyper["beta1"], exp_avg, scaled)
-        exp_avg_sq = ema(xp, hyper["beta2"], exp_avg_sq, scaled * scaled)
+        restarted = dict(zip(_MOMENTS, _restarted(xp, state, since), strict=True))
+        exp_avg = ema(xp, hyper["beta1"], restarted["exp_avg"], scaled)
+        exp_avg_sq = ema(xp, hyper["beta2"], restarted["exp_avg_sq"], scaled * scaled)
         rate = cast_like(xp, hyper["lr"] / (1.0 - hyper["beta1"] ** number), param)
         root = xp.sqrt(exp_avg_sq) / cast_like(xp, xp.sqrt(1.0 - hyper["beta2"] ** number), param)
         delta = rate * exp_avg / (root + cast_like(xp, hyper["eps"], param))
         slots = {"exp_avg": exp_avg, "exp_avg_sq": exp_avg_sq, "norm_avg": norm_avg, "norm_sq_avg": norm_sq_avg}
-        kept = {slot: xp.where(active, value, state[slot]) for slot, value in slots.items()}
-        kept = {"exp_avg": kept.pop("exp_avg"), "exp_avg_sq": kept.pop("exp_avg_sq"), "max_abs_grad": largest, **kept}
-        return xp.where(active, delta, xp.zeros_like(delta)), kept
+        kept = {slot: xp.where(active, value, {**state, **restarted}[slot]) for slot, value in slots.items()}
+        return xp.where(active, delta, xp.zeros_like(delta)), {**kept, "max_abs_grad": largest}

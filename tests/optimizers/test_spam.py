@@ -100,6 +100,13 @@ def test_a_zero_gradient_leaves_what_stable_spam_knows(train, xp, draws):
         np.testing.assert_array_equal(later[slot], state[slot], err_msg=slot)
 
 
+def test_momentum_starts_anew_where_the_gradient_is_zero(train, xp, draws):
+    start, grads = draws(12, (5,), smallest=0.1)
+    grads[6] = 0.0  # the seventh update, at which momentum starts anew
+    param, _ = train(StableSPAM(0.01, every=7), xp, start, lambda _, i: grads[i], 12)
+    np.testing.assert_allclose(param, stable_spam(start, grads, lr=0.01, every=7), rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
