@@ -84,8 +84,9 @@ class Bundle:
             optimizer: As in `edgeopt.export`.
 
         Raises:
-            SignatureError: What takes a new export: the optimizer needs curvature, or freezes parameters whose
-                gradients a transform of the user's own combines with others; or the old one had no use for gradients.
+            SignatureError: What takes a new export: the optimizer measures curvature or the loss, or freezes parameters
+                whose gradients a transform of the user's own combines with others; or the old one had no use for
+                gradients.
             ParameterPatternError: A group of parameters is empty.
         """
         # Composing graphs needs the exporting half of the package; reading and running a bundle does not.

@@ -97,7 +97,7 @@ class Optimizer(ABC):
         return {}
 
     def ingredients(self, param: NumpyArray) -> dict[str, Ingredient]:
-        """What an update of this parameter needs beside its gradient: random numbers, curvature.
+        """What an update of this parameter needs beside its gradient: random numbers, measurements.
 
         At each update their values are in `state` under these names, which differ from those of the slots.
         """

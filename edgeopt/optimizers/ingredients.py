@@ -1,7 +1,7 @@
-"""What an update may need beside the gradient: random numbers and curvature.
+"""What an update may need beside the gradient: random numbers, and what is measured in the batch.
 
 A rule declares them in `Optimizer.ingredients`; whoever runs the rule provides them. In a bundle the training package
-does: random numbers come from the bundle's own seeded generator, curvature from further passes through the model.
+does: random numbers come from the bundle's own seeded generator, measurements from the graphs that see the batch.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ __all__ = [
     "HutchinsonDiagonal",
     "Ingredient",
     "KroneckerFactor",
+    "LossValue",
+    "Measurement",
     "Noise",
     "Normal",
     "Rademacher",
@@ -71,10 +73,10 @@ class Tangents(Normal):
 
 
 @dataclass(frozen=True)
-class Curvature(Ingredient):
-    """An estimate of curvature, in the shape of the parameter unless a kind says otherwise.
+class Measurement(Ingredient):
+    """Something measured in the batch by the graphs that see it.
 
-    It is computed at the updates 1, 1 + every, 1 + 2·every and so on; at the others the array is zero, and whoever
+    It is measured at the updates 1, 1 + every, 1 + 2·every and so on; at the others the array is zero, and whoever
     declared it uses what it kept.
 
     Raises:
@@ -89,6 +91,20 @@ class Curvature(Ingredient):
     def shape_of_sums(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of what adds up over microbatches, from that of the parameter."""
         return self.array_shape(shape)
+
+
+@dataclass(frozen=True)
+class LossValue(Measurement):
+    """The mean loss of the batch, a 0-d array: what the gradient is that of. An ingredient of a whole group."""
+
+    def array_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """None."""
+        return ()
+
+
+@dataclass(frozen=True)
+class Curvature(Measurement):
+    """An estimate of curvature, in the shape of the parameter unless a kind says otherwise."""
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgeopt.errors import ParameterPatternError, SignatureError
-from edgeopt.optimizers import Curvature, Group, Ingredient, Optimizer, ParameterGroups
-from edgeopt.training.names import curvature_name, slot_name
+from edgeopt.optimizers import Group, Ingredient, Measurement, Optimizer, ParameterGroups
+from edgeopt.training.names import measurement_name, slot_name
 from edgeopt.training.units import JOINED_SIZE, Unit, make_units
 from edgeopt_runtime.manifest import Hyperparameter
 
@@ -22,7 +22,7 @@ NumpyArray = np.ndarray[Any, Any]
 
 
 class Need(NamedTuple):
-    """Curvature that an update needs.
+    """A measurement that an update needs.
 
     Attributes:
         owner: The parameter, or the name of the group where the parameters need it together.
@@ -33,13 +33,13 @@ class Need(NamedTuple):
 
     owner: str
     name: str
-    kind: Curvature
+    kind: Measurement
     members: tuple[str, ...]
 
     @property
     def key(self) -> str:
         """The name of the accumulator."""
-        return curvature_name(self.name, self.owner)
+        return measurement_name(self.name, self.owner)
 
 
 @dataclass(frozen=True)
@@ -90,14 +90,14 @@ class UpdateGroup:
         """Names of the ingredients of a unit."""
         return tuple(self.ingredients[next(iter(unit.members))])
 
-    def curvatures(self) -> Iterator[Need]:
-        """Each ingredient that takes further passes through the model."""
+    def measurements(self) -> Iterator[Need]:
+        """Each ingredient that the graphs measure in their batch."""
         for parameter, needed in self.ingredients.items():
             for name, ingredient in needed.items():
-                if isinstance(ingredient, Curvature):
+                if isinstance(ingredient, Measurement):
                     yield Need(parameter, name, ingredient, (parameter,))
         for name, ingredient in self.shared_ingredients.items():
-            if isinstance(ingredient, Curvature):
+            if isinstance(ingredient, Measurement):
                 yield Need(self.name, name, ingredient, self.members)
 
 

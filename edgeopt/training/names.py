@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ACCUMULATED_WEIGHT", "DRAWS", "SEED", "STEP", "accumulator_name", "curvature_name", "slot_name"]
+__all__ = ["ACCUMULATED_WEIGHT", "DRAWS", "SEED", "STEP", "accumulator_name", "measurement_name", "slot_name"]
 
 STEP = "optimizer.step"
 SEED = "random.seed"
@@ -20,6 +20,6 @@ def accumulator_name(parameter: str) -> str:
     return f"accumulator.{parameter}"
 
 
-def curvature_name(ingredient: str, owner: str) -> str:
-    """The name of an accumulator of curvature; its owner is a parameter, or a group, which may have no name."""
-    return f"curvature.{ingredient}.{owner}" if owner else f"curvature.{ingredient}"
+def measurement_name(ingredient: str, owner: str) -> str:
+    """The name of what is measured in a batch; its owner is a parameter, or a group, which may have no name."""
+    return f"measured.{ingredient}.{owner}" if owner else f"measured.{ingredient}"

@@ -13,7 +13,7 @@ from edgeopt.optimizers import Ingredient, Noise, Normal, Rademacher, Tangents, 
 from edgeopt.tracing import Array, op
 from edgeopt.training.builder import GraphBuilder
 from edgeopt.training.groups import UpdateGroup
-from edgeopt.training.names import SEED, STEP, curvature_name
+from edgeopt.training.names import SEED, STEP, measurement_name
 
 __all__ = ["draw", "draw_tangents"]
 
@@ -49,7 +49,7 @@ def _like(ingredient: Ingredient, parameter: Array) -> Array:
 def draw_tangents(builder: GraphBuilder, groups: Iterable[UpdateGroup]) -> dict[str, Array]:
     """The `Tangents` of all parameters, by key: the same in each graph that runs for one update."""
     wanted = [
-        (curvature_name(name, parameter), need, parameter)
+        (measurement_name(name, parameter), need, parameter)
         for group in groups
         for parameter, needed in group.ingredients.items()
         for name, need in needed.items()

@@ -55,10 +55,10 @@ class Plan:
         """The trainable parameters as they are updated, one by one or joined."""
         return tuple(unit for group in self.groups for unit in group.units)
 
-    def curvatures(self) -> Iterator[Need]:
-        """Everything that takes further passes through the model."""
+    def measurements(self) -> Iterator[Need]:
+        """Everything that the graphs measure in their batch."""
         for group in self.groups:
-            yield from group.curvatures()
+            yield from group.measurements()
 
     def hyperparameters(self) -> Iterator[Hyperparameter]:
         """Every hyperparameter under its full name, `owner.name`; the description names the class to read about it."""

@@ -11,8 +11,8 @@ from edgeopt.autodiff import backward
 from edgeopt.tracing import Array
 from edgeopt.training.accumulation import add_gradients, mean_gradients
 from edgeopt.training.builder import BuiltGraph, GraphBuilder
-from edgeopt.training.curvature import Layers, Passes, accumulated_curvature, curvature_estimates, curvature_sums
 from edgeopt.training.forward import ForwardModel
+from edgeopt.training.measurements import Layers, Passes, accumulated_sums, measured, measured_sums
 from edgeopt.training.names import ACCUMULATED_WEIGHT
 from edgeopt.training.noise import draw_tangents
 from edgeopt.training.plan import Plan
@@ -86,8 +86,8 @@ def _step(model: ForwardModel, plan: Plan, state: State, targets: Sequence[Input
     builder = GraphBuilder("step", state, model.train)
     tangents = draw_tangents(builder, plan.groups)
     passes = _passes(builder, plan, targets, tangents, averaged=True)
-    curvature = curvature_estimates(plan, curvature_sums(passes), passes.weight)
-    add_update(builder, plan, passes.gradients, {**curvature, **tangents})
+    measurements = measured(builder, plan, measured_sums(passes), passes.weight)
+    add_update(builder, plan, passes.gradients, {**measurements, **tangents})
     return builder.finish()
 
 
@@ -95,7 +95,7 @@ def _accumulate(model: ForwardModel, plan: Plan, state: State, targets: Sequence
     """(params, buffers, accumulators, batch) → (accumulators', buffers', loss): one microbatch."""
     builder = GraphBuilder("accumulate", state, model.train)
     passes = _passes(builder, plan, targets, draw_tangents(builder, plan.groups), averaged=False)
-    sums = curvature_sums(passes)
+    sums = measured_sums(passes)
     _add_to_accumulators(builder, plan, passes.gradients, passes.weight)
     for key, value in sums.items():
         accumulator = builder.state(key)
@@ -140,8 +140,8 @@ def _apply(model: ForwardModel, plan: Plan, state: State, targets: Sequence[Inpu
     builder = GraphBuilder("apply", state)
     weight = builder.state(ACCUMULATED_WEIGHT)
     gradients = mean_gradients(builder, plan.units)
-    curvature = curvature_estimates(plan, accumulated_curvature(builder, plan), weight)
-    add_update(builder, plan, gradients, {**curvature, **draw_tangents(builder, plan.groups)})
+    measurements = measured(builder, plan, accumulated_sums(builder, plan), weight)
+    add_update(builder, plan, gradients, {**measurements, **draw_tangents(builder, plan.groups)})
     return builder.finish()
 
 

@@ -86,7 +86,7 @@ def initial_state(
             accumulate(accumulator_name(parameter), parameter)
         for slot, value in group.shared.items():
             add(group.shared_name(slot), value, "optimizer", slot=slot)
-        for need in group.curvatures():
+        for need in group.measurements():
             accumulate(need.key, need.members[0], need)
     joined = {entry.name: entry for group in groups for entry in _joined(group)}
     add(STEP, np.zeros((), np.int64), "counter")

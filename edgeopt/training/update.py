@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from edgeopt import tracing as xp
-from edgeopt.optimizers import Curvature, GroupArrays, Ingredient, Tangents
+from edgeopt.optimizers import GroupArrays, Ingredient, Measurement, Tangents
 from edgeopt.tracing import Array, op
 from edgeopt.training.builder import GraphBuilder
 from edgeopt.training.fused import static_flags
 from edgeopt.training.groups import UpdateGroup
-from edgeopt.training.names import STEP, curvature_name, slot_name
+from edgeopt.training.names import STEP, measurement_name, slot_name
 from edgeopt.training.noise import draw
 from edgeopt.training.plan import Plan
 from edgeopt.training.unit_arrays import state_inputs, unit_states
@@ -38,7 +38,7 @@ def add_update(
         builder: The graph.
         plan: The settings.
         gradients: The gradient of each trainable parameter, or of each joined unit as one vector.
-        given: By key, what the rules need beside gradients: curvature and `tangents`.
+        given: By key, what the rules need beside gradients: measurements and `tangents`.
     """
     step = builder.state(STEP) + np.int64(1)
     transformed = dict(gradients)
@@ -142,11 +142,11 @@ def _update_group(
     for slot in group.shared:
         inputs[f"shared.{slot}"] = builder.state(group.shared_name(slot))
     for key in group.shared_ingredients:
-        inputs[f"shared.{key}"] = given[curvature_name(key, group.name)]
+        inputs[f"shared.{key}"] = given[measurement_name(key, group.name)]
     for unit in group.units:
         inputs |= {f"grad.{name}": gradients[name] for name in (unit.name, *unit.members) if name in gradients}
         for name in unit.members:
-            needed = {key: curvature_name(key, name) for key in group.needs(unit)}
+            needed = {key: measurement_name(key, name) for key in group.needs(unit)}
             inputs |= {f"{key}.{name}": given[full] for key, full in needed.items() if full in given}
         inputs |= {f"{key}.{unit.name}": value for key, value in _noise(builder, group, unit).items()}
 
@@ -186,7 +186,7 @@ def _targets(group: UpdateGroup) -> dict[str, list[str]]:
 
 def _is_private(need: Ingredient) -> bool:
     """Whether nothing but the update sees it."""
-    return not isinstance(need, (Curvature, Tangents))
+    return not isinstance(need, (Measurement, Tangents))
 
 
 def _noise(builder: GraphBuilder, group: UpdateGroup, unit: Unit) -> dict[str, Array]:

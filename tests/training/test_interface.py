@@ -1,4 +1,4 @@
-"""What the training package gives to rules beside gradients: shared state, random numbers, curvature, a view."""
+"""What the training package gives to rules beside gradients: shared state, random numbers, measurements, a view."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ class Cut:
         return {port for port in self.signature.outputs if port.tensor in sums}
 
     def update_ports(self) -> set[GraphOutput]:
-        """The outputs that the updates write, and the curvature that they needed."""
+        """The outputs that the updates write, and the measurements that they needed."""
         updates = bool(self.updates)
         mine = {spec.name for spec in self.manifest.memory if spec.role == "optimizer"}
         mine |= {spec.name for spec in self.manifest.accumulators if spec.slot is not None}

@@ -65,14 +65,15 @@ def replace_optimizer(bundle: Bundle, optimizer: OptimizerLike) -> Replacement:
         optimizer: As in `compose`.
 
     Raises:
-        SignatureError: What takes a new export: the new optimizer needs curvature, or freezes parameters whose
-            gradients a transform of the user's own combines with the others'; or the old one had no use for gradients.
+        SignatureError: What takes a new export: the new optimizer measures curvature or the loss, or freezes
+            parameters whose gradients a transform of the user's own combines with the others'; or the old one had no
+            use for gradients.
         ParameterPatternError: See `compose`.
     """
     manifest, state = bundle.manifest, _decoded(bundle)
     trained = {spec.name: state[spec.name] for spec in manifest.tensors if spec.trainable}
     groups = resolve(as_groups(optimizer), trained)
-    _refuse_curvature(groups)
+    _refuse_measurements(groups)
     cuts = {name: Cut(manifest, name, bundle.contents().graphs[s.file]) for name, s in manifest.signatures.items()}
     rules = next((cuts[name].rules() for name in ("step", "apply") if name in cuts), {})
     seen = _as_numbers(manifest, seen_parameters(bundle.contents()))
@@ -123,12 +124,12 @@ def _as_numbers(manifest: Manifest, state: Mapping[str, NumpyArray]) -> dict[str
     }
 
 
-def _refuse_curvature(groups: Sequence[UpdateGroup]) -> None:
+def _refuse_measurements(groups: Sequence[UpdateGroup]) -> None:
     for group in groups:
-        if next(group.curvatures(), None) is not None:
+        if (need := next(group.measurements(), None)) is not None:
             raise SignatureError(
-                f"{type(group.rule).__name__} needs further passes through the model for its curvature, which the "
-                "graphs of a finished bundle do not have; export the model anew with it."
+                f"{type(group.rule).__name__} has {type(need.kind).__name__} measured in each batch, which the graphs "
+                "of a finished bundle do not do; export the model anew with it."
             )
 
 

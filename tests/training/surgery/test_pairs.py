@@ -10,7 +10,7 @@ import pytest
 from edgeopt import Bundle
 from edgeopt.errors import SignatureError
 from edgeopt.losses import CrossEntropy
-from edgeopt.optimizers import OPTIMIZERS, AdamW, Curvature, Group, OptimizerLike
+from edgeopt.optimizers import OPTIMIZERS, AdamW, Group, Measurement, OptimizerLike
 from edgeopt.training import ForwardModel, compose
 
 rng = np.random.default_rng(0)
@@ -68,8 +68,8 @@ def test_a_rule_without_gradients_leaves_none(model):
 def test_to_every_rule(name, adamw, tmp_path):
     rule = OPTIMIZERS[name]()
     needs = [*rule.ingredients(WEIGHTS["weight"]).values(), *rule.shared_ingredients(WEIGHTS).values()]
-    if any(isinstance(need, Curvature) for need in needs):
-        with pytest.raises(SignatureError, match="needs further passes"):
+    if any(isinstance(need, Measurement) for need in needs):
+        with pytest.raises(SignatureError, match="measured in each batch"):
             adamw.with_optimizer(rule)
     else:
         check(adamw, rule, tmp_path / "new.edgeopt")

@@ -242,6 +242,6 @@ def test_nothing_is_left_of_the_passes_for_curvature(rule, forward_model):
         assert ours == pytest.approx(theirs, rel=1e-12)
 
 
-def test_curvature_takes_a_new_export(export):
-    with pytest.raises(SignatureError, match="curvature"):
+def test_what_measures_takes_a_new_export(export):
+    with pytest.raises(SignatureError, match="measured in each batch"):
         export(SGD()).with_optimizer(Curved())

@@ -37,7 +37,7 @@ class Layers:
     """
 
     def __init__(self, builder: GraphBuilder, plan: Plan) -> None:
-        owners = dict.fromkeys(need.owner for need in plan.curvatures() if isinstance(need.kind, KroneckerFactor))
+        owners = dict.fromkeys(need.owner for need in plan.measurements() if isinstance(need.kind, KroneckerFactor))
         self._layers = {owner: list(_uses(builder, owner, builder.state(owner), False)) for owner in owners}
         for owner, layers in self._layers.items():
             if len({layer.inputs_first for layer in layers}) > 1:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from edgeopt import tracing as xp
 from edgeopt.autodiff import Linearization, backward
-from edgeopt.optimizers import Curvature, GaussNewtonSketch
+from edgeopt.optimizers import GaussNewtonSketch, Measurement
 from edgeopt.tracing import Array
-from edgeopt.training.curvature.passes import Estimator, Passes
 from edgeopt.training.groups import Need
-from edgeopt.training.names import curvature_name
+from edgeopt.training.measurements.passes import Estimator, Passes
+from edgeopt.training.names import measurement_name
 
 __all__ = ["Sketch"]
 
@@ -39,13 +39,13 @@ class Sketch(Estimator):
             # The Hessian is symmetric, so that its Jacobian is itself.
             return [], [answer, loss(inner, [answer])]
 
-        tangents = [passes.tangents[curvature_name(kind.tangents, name)] for name in need.members]
+        tangents = [passes.tangents[measurement_name(kind.tangents, name)] for name in need.members]
         _, (answers, bent) = xp.scan(along, [], tangents)
         flat: Array = xp.reshape(answers, [kind.count, -1])
         columns = [xp.reshape(bent, [kind.count, -1]), xp.reshape(slope, [1, -1])]
         both: Array = xp.permute_dims(xp.concat(columns, axis=0), (1, 0))
         return flat @ both
 
-    def estimate(self, kind: Curvature, total: Array, weight: Array) -> Array:
+    def estimate(self, kind: Measurement, total: Array, weight: Array) -> Array:
         """Of the mean loss."""
         return total / xp.astype(weight, total.dtype)

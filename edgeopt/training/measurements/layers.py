@@ -8,11 +8,11 @@ import numpy as np
 
 from edgeopt import tracing as xp
 from edgeopt.autodiff import backward
-from edgeopt.optimizers import Curvature, KroneckerFactor
+from edgeopt.optimizers import KroneckerFactor, Measurement
 from edgeopt.tracing import Array, op
 from edgeopt.tracing.site import Site
-from edgeopt.training.curvature.passes import Estimator, Passes
 from edgeopt.training.groups import Need
+from edgeopt.training.measurements.passes import Estimator, Passes
 
 __all__ = ["LayerMeans"]
 
@@ -41,7 +41,7 @@ class LayerMeans(Estimator):
         both: Array = xp.concat([sum(sums, zeros), xp.reshape(samples, [1])], axis=0)
         return both
 
-    def estimate(self, kind: Curvature, total: Array, weight: Array) -> Array:
+    def estimate(self, kind: Measurement, total: Array, weight: Array) -> Array:
         """The mean; zero where there were no samples."""
         last = int(total.shape[0] or 0) - 1
         count = op.Slice(total, [last], [last + 1], [0])

@@ -10,10 +10,10 @@ import onnx_ir as ir
 from edgeopt import tracing as xp
 from edgeopt.errors import SignatureError
 from edgeopt.losses import CrossEntropy
-from edgeopt.optimizers import Curvature, Rademacher
+from edgeopt.optimizers import Measurement, Rademacher
 from edgeopt.tracing import Array, op
-from edgeopt.training.curvature.passes import Estimator, Passes
 from edgeopt.training.groups import Need
+from edgeopt.training.measurements.passes import Estimator, Passes
 from edgeopt.training.noise import draw
 
 __all__ = ["GaussNewtonBartlettDiagonal", "Hutchinson"]
@@ -35,7 +35,7 @@ class Hutchinson(Estimator):
         products = passes.backward(seeds, names)
         return [signs[name] * products[name] for name in names]
 
-    def estimate(self, kind: Curvature, total: Array, weight: Array) -> Array:
+    def estimate(self, kind: Measurement, total: Array, weight: Array) -> Array:
         """The mean."""
         return total / xp.astype(weight, total.dtype)
 
@@ -63,6 +63,6 @@ class GaussNewtonBartlettDiagonal(Estimator):
         found = passes.backward({total.value: xp.ones_like(total)}, names)
         return [found[name] for name in names]
 
-    def estimate(self, kind: Curvature, total: Array, weight: Array) -> Array:
+    def estimate(self, kind: Measurement, total: Array, weight: Array) -> Array:
         """The square of the mean, once for each label."""
         return total * total / xp.astype(weight, total.dtype)

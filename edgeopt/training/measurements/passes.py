@@ -1,4 +1,4 @@
-"""What passes for curvature start from, and what each kind of them has to say."""
+"""What measurements start from, and what each kind of them has to say."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import onnx_ir as ir
 
 from edgeopt import tracing as xp
 from edgeopt.autodiff import backward
-from edgeopt.optimizers import Curvature
+from edgeopt.optimizers import Measurement
 from edgeopt.tracing import Array
 from edgeopt.training.builder import GraphBuilder
-from edgeopt.training.curvature.finding import Layers
 from edgeopt.training.groups import Need
+from edgeopt.training.measurements.finding import Layers
 from edgeopt.training.plan import Plan
 from edgeopt_runtime.manifest import InputSpec
 
@@ -23,7 +23,7 @@ __all__ = ["Estimator", "Passes"]
 
 @dataclass(frozen=True)
 class Passes:
-    """What the passes start from.
+    """What measurements, and the passes through the model that they take, start from.
 
     Attributes:
         builder: The graph that holds forward and backward.
@@ -60,12 +60,12 @@ class Passes:
 
 
 class Estimator(ABC):
-    """Sums over microbatches, and the estimate that they give."""
+    """Sums over microbatches, and the measurement that they give: an estimate of what holds for all data."""
 
     @abstractmethod
     def sums(self, passes: Passes, needs: Sequence[Need]) -> list[Array]:
         """One additive array for each of the needs, of the shape that its kind says."""
 
     @abstractmethod
-    def estimate(self, kind: Curvature, total: Array, weight: Array) -> Array:
+    def estimate(self, kind: Measurement, total: Array, weight: Array) -> Array:
         """The estimate from the sum over all microbatches and the weight of the loss."""
