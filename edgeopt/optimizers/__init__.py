@@ -76,11 +76,13 @@ from edgeopt.optimizers.mars import MARS
 from edgeopt.optimizers.mechanic import Mechanic
 from edgeopt.optimizers.micro_adam import MicroAdam
 from edgeopt.optimizers.momentum import FISTA, AccSGD, AggMo
+from edgeopt.optimizers.momo import MoMo, MoMoAdam
 from edgeopt.optimizers.muon import Muon
 from edgeopt.optimizers.nadam import NAdam
 from edgeopt.optimizers.novograd import NovoGrad
 from edgeopt.optimizers.padam import PAdam
 from edgeopt.optimizers.pid import PID
+from edgeopt.optimizers.polyak import PolyakSGD
 from edgeopt.optimizers.prodigy import Prodigy
 from edgeopt.optimizers.projection import SGDP, AdamP
 from edgeopt.optimizers.quasi_hyperbolic import QHM, QHAdam
@@ -193,6 +195,8 @@ __all__ = [
     "Measurement",
     "Mechanic",
     "MicroAdam",
+    "MoMo",
+    "MoMoAdam",
     "Muon",
     "NAdam",
     "Noise",
@@ -203,6 +207,7 @@ __all__ = [
     "OptimizerLike",
     "PAdam",
     "ParameterGroups",
+    "PolyakSGD",
     "Prodigy",
     "QHAdam",
     "RAdam",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -154,9 +155,9 @@ class Rule(Optimizer):
     from the step and the learning rate alone, which are float64, and for what is kept as integers, which are int16 or
     uint8. ONNX Runtime computes little in those two: the rule casts them, and computes in others.
 
-    Fields annotated `float` are the rule's numbers. They must be finite and at least 0; those called `beta…` are rates
-    of moving averages and must be below 1. Static are all other fields, numbers made with `static`, and numbers that
-    are exactly 0.0 where the rule says that this switches a term off.
+    Fields annotated `float` are the rule's numbers. They must be finite and, but for those in `signed`, at least 0;
+    those called `beta…` are rates of moving averages and must be below 1. Static are all other fields, numbers made
+    with `static`, and numbers that are exactly 0.0 where the rule says that this switches a term off.
 
     Raises:
         ConfigurationError: A number out of its range.
@@ -165,6 +166,9 @@ class Rule(Optimizer):
     #: Names of numbers that are left out of the graph, together with their term, where they are exactly 0.0.
     optional: ClassVar[frozenset[str]] = frozenset()
 
+    #: Names of numbers that may be negative.
+    signed: ClassVar[frozenset[str]] = frozenset()
+
     lr: Schedule | float = 1e-3
 
     def __post_init__(self) -> None:
@@ -172,7 +176,8 @@ class Rule(Optimizer):
         for number in fields(self):
             if annotated(number, float):
                 value = getattr(self, number.name)
-                fraction(number.name, value) if number.name.startswith("beta") else at_least(number.name, value, 0.0)
+                lowest = -math.inf if number.name in self.signed else 0.0
+                fraction(number.name, value) if number.name.startswith("beta") else at_least(number.name, value, lowest)
 
     @property
     def schedule(self) -> Schedule:

@@ -43,11 +43,13 @@ from edgeopt.optimizers.madgrad import MADGRAD
 from edgeopt.optimizers.mars import MARS
 from edgeopt.optimizers.micro_adam import MicroAdam
 from edgeopt.optimizers.momentum import FISTA, AccSGD, AggMo
+from edgeopt.optimizers.momo import MoMo, MoMoAdam
 from edgeopt.optimizers.muon import Muon
 from edgeopt.optimizers.nadam import NAdam
 from edgeopt.optimizers.novograd import NovoGrad
 from edgeopt.optimizers.padam import PAdam
 from edgeopt.optimizers.pid import PID
+from edgeopt.optimizers.polyak import PolyakSGD
 from edgeopt.optimizers.prodigy import Prodigy
 from edgeopt.optimizers.projection import SGDP, AdamP
 from edgeopt.optimizers.quasi_hyperbolic import QHM, QHAdam
@@ -131,12 +133,15 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "madgrad": MADGRAD,
     "mars": MARS,
     "micro_adam": MicroAdam,
+    "momo": MoMo,
+    "momo_adam": MoMoAdam,
     "muon": Muon,
     "nadam": NAdam,
     "normuon": NorMuon,
     "novograd": NovoGrad,
     "padam": PAdam,
     "pid": PID,
+    "polyak_sgd": PolyakSGD,
     "prodigy": Prodigy,
     "qhadam": QHAdam,
     "qhm": QHM,

@@ -17,6 +17,7 @@ from edgeopt.optimizers import (
     GaussNewtonBartlett,
     GaussNewtonSketch,
     KroneckerFactor,
+    LossValue,
     Noise,
     Optimizer,
     initial_state,
@@ -32,7 +33,10 @@ Provide = Callable[..., dict[str, NumpyArray]]
 
 @pytest.fixture(scope="session")
 def ingredients() -> Provide:
-    """What an update after so many needs beside its gradient: fixed random numbers, and what is given as curvature."""
+    """What an update after so many needs beside its gradient: fixed random numbers, and what is given as curvature.
+
+    Where no loss is given it goes up and down between 1 and 3, whatever the gradient.
+    """
 
     def measured(need: Curvature, curvature: NumpyArray, grad: NumpyArray, tangents: NumpyArray) -> NumpyArray:
         if isinstance(need, KroneckerFactor):
@@ -45,13 +49,20 @@ def ingredients() -> Provide:
         return np.abs(curvature) if isinstance(need, GaussNewtonBartlett) else curvature
 
     def provide(
-        optimizer: Optimizer, param: NumpyArray, curvature: NumpyArray, done: int, grad: NumpyArray | None = None
+        optimizer: Optimizer,
+        param: NumpyArray,
+        curvature: NumpyArray,
+        done: int,
+        grad: NumpyArray | None = None,
+        loss: float | None = None,
     ) -> dict[str, NumpyArray]:
         given: dict[str, NumpyArray] = {}
         needs = {**optimizer.ingredients(param), **optimizer.shared_ingredients({"": param})}
         for place, (name, need) in enumerate(needs.items()):
             if isinstance(need, Noise):
                 given[name] = draw(need, param.shape, 1, done, place).astype(param.dtype)
+            elif isinstance(need, LossValue):
+                given[name] = np.asarray(2.0 + np.cos(done) if loss is None else loss, param.dtype)
             elif isinstance(need, Curvature):
                 slope = curvature if grad is None else grad
                 array = measured(need, curvature, slope, given.get(getattr(need, "tangents", ""), param))
@@ -74,6 +85,7 @@ def train(ingredients: Provide) -> Callable[..., Result]:
         steps: int,
         hyper: Mapping[str, float] | None = None,
         curvature: Callable[[Any], Any] | None = None,  # the gradient itself by default
+        loss: Callable[[Any], float] | None = None,  # see `ingredients` for what there is by default
     ) -> Result:
         def scalars(numbers: Mapping[str, float]) -> dict[str, Any]:
             return {name: xp.asarray(value, dtype=xp.float64) for name, value in numbers.items()}
@@ -87,10 +99,9 @@ def train(ingredients: Provide) -> Callable[..., Result]:
             grad = xp.asarray(gradient(param, done))
             step = xp.asarray(done + 1, dtype=xp.int64)
             bent = np.asarray(grad if curvature is None else curvature(np.asarray(param)))
-            given = {
-                name: xp.asarray(value)
-                for name, value in ingredients(optimizer, start, bent, done, np.asarray(grad)).items()
-            }
+            value = None if loss is None else loss(np.asarray(param))
+            needed = ingredients(optimizer, start, bent, done, np.asarray(grad), value)
+            given = {name: xp.asarray(array) for name, array in needed.items()}
             param, state = optimizer.update(xp, param, grad, {**state, **given}, {**own, "lr": lr}, step)
         return np.asarray(param), {slot: np.asarray(value) for slot, value in state.items()}
 
