@@ -155,7 +155,7 @@ class Rule(Optimizer):
     from the step and the learning rate alone, which are float64, and for what is kept as integers, which are int16 or
     uint8. ONNX Runtime computes little in those two: the rule casts them, and computes in others.
 
-    Fields annotated `float` are the rule's numbers. They must be finite and, but for those in `signed`, at least 0;
+    Fields annotated `float` are the rule's numbers. They must be finite and, but for those in `any_sign`, at least 0;
     those called `beta…` are rates of moving averages and must be below 1. Static are all other fields, numbers made
     with `static`, and numbers that are exactly 0.0 where the rule says that this switches a term off.
 
@@ -167,7 +167,7 @@ class Rule(Optimizer):
     optional: ClassVar[frozenset[str]] = frozenset()
 
     #: Names of numbers that may be negative.
-    signed: ClassVar[frozenset[str]] = frozenset()
+    any_sign: ClassVar[frozenset[str]] = frozenset()
 
     lr: Schedule | float = 1e-3
 
@@ -176,7 +176,7 @@ class Rule(Optimizer):
         for number in fields(self):
             if annotated(number, float):
                 value = getattr(self, number.name)
-                lowest = -math.inf if number.name in self.signed else 0.0
+                lowest = -math.inf if number.name in self.any_sign else 0.0
                 fraction(number.name, value) if number.name.startswith("beta") else at_least(number.name, value, lowest)
 
     @property

@@ -27,7 +27,7 @@ class _Momo(Collective, Rule):
     """What both share: averages of the loss and of its linear models, and the step to where those reach the bound."""
 
     optional: ClassVar[frozenset[str]] = frozenset({"weight_decay"})
-    signed: ClassVar[frozenset[str]] = frozenset({"lower_bound"})
+    any_sign: ClassVar[frozenset[str]] = frozenset({"lower_bound"})
 
     lower_bound: float = 0.0
     weight_decay: float = 0.0

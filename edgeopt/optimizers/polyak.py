@@ -41,7 +41,7 @@ class PolyakSGD(Collective, Rule):
         ConfigurationError: A number out of its range, or an unknown variant.
     """
 
-    signed: ClassVar[frozenset[str]] = frozenset({"lower_bound"})
+    any_sign: ClassVar[frozenset[str]] = frozenset({"lower_bound"})
 
     lr: Schedule | float = 1.0
     c: float = 1.0
