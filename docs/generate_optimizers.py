@@ -71,8 +71,6 @@ keeps.
   time one of all data. SAG and SAGA keep a gradient for each sample of the data.
 - SAM (Foret et al., ICLR 2021, arXiv:2010.01412) and its kin need a second gradient, at parameters that depend on the
   first.
-- MoMo and MoMo-Adam (Schaipp et al., ICML 2024, arXiv:2305.07583), and SGD with Polyak's step, need the value of the
-  loss.
 - MADA (Ozkara et al., ICML 2024, arXiv:2401.08893) differentiates its own updates with respect to their numbers.
 - LOMO and AdaLomo (Lv et al. 2023, arXiv:2306.09782 and 2310.10195) save memory by updating inside the backward pass:
   how, and not what, is computed is what is new in the first, and the second is a factored rule like `adafactor`.
