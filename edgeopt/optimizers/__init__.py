@@ -19,13 +19,11 @@ from edgeopt.optimizers.averaging import Averaged, AveragedAdam, Averaging
 from edgeopt.optimizers.base import (
     Arrays,
     Collective,
-    Following,
     GroupArrays,
     Optimizer,
     Rule,
     Updated,
     UpdatedAll,
-    Wrapper,
     initial_state,
     static,
     zeros,
@@ -104,6 +102,7 @@ from edgeopt.optimizers.sparse import LazyAdam, SparseAdam, SparseSGD
 from edgeopt.optimizers.stable_adamw import StableAdamW
 from edgeopt.optimizers.swats import SWATS
 from edgeopt.optimizers.unpublished import AdaMaxPlus, AMacP, EVAVariance
+from edgeopt.optimizers.wrappers import Following, Wrapper
 from edgeopt.optimizers.yogi import Yogi
 
 __all__ = [

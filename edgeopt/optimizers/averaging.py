@@ -10,7 +10,8 @@ import numpy as np
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import at_least, fraction, require
 from edgeopt.optimizers.adam import Adam
-from edgeopt.optimizers.base import Arrays, Following, Updated, beside, static
+from edgeopt.optimizers.base import Arrays, Updated, static
+from edgeopt.optimizers.wrappers import Following, beside
 
 __all__ = ["Averaged", "AveragedAdam", "Averaging"]
 

@@ -9,10 +9,11 @@ import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import at_least, fraction
-from edgeopt.optimizers.base import Arrays, Following, Updated, beside, static
+from edgeopt.optimizers.base import Arrays, Updated, static
 from edgeopt.optimizers.descent import Decay
 from edgeopt.optimizers.radam import RAdam
 from edgeopt.optimizers.timing import is_multiple
+from edgeopt.optimizers.wrappers import Following, beside
 
 __all__ = ["Lookahead", "Ranger"]
 

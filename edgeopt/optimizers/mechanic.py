@@ -10,8 +10,9 @@ import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import at_least, positive
-from edgeopt.optimizers.base import Arrays, Collective, GroupArrays, Optimizer, UpdatedAll, Wrapper, beside, static
+from edgeopt.optimizers.base import Arrays, Collective, GroupArrays, Optimizer, UpdatedAll, static
 from edgeopt.optimizers.distance import group_norm, total
+from edgeopt.optimizers.wrappers import Wrapper, beside
 
 __all__ = ["Mechanic"]
 
