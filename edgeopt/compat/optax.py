@@ -50,7 +50,8 @@ def gradient_transformation(rule: Optimizer) -> GradientTransformation:
         rule: The rule, with its learning rate or schedule.
 
     Raises:
-        ConfigurationError: The rule needs random numbers or curvature, which a gradient transformation is not given.
+        ConfigurationError: The rule needs random numbers, curvature or the loss, which a gradient transformation is
+            not given.
     """
 
     def init(params: Any) -> RuleState:

@@ -49,9 +49,7 @@ class _Momo(Collective, Rule):
         grads = {name: -grad if self.maximize else grad for name, grad in group.grads.items()}
         loss = (-1.0 if self.maximize else 1.0) * xp.astype(shared["loss"], xp.float64)
         lr, kept, share = hyper["lr"], self._kept(xp, hyper, step), self._share(xp, hyper, step)
-        slots = {
-            name: self._averages(xp, kept, grads[name], state, hyper, step) for name, state in group.states.items()
-        }
+        slots = {name: self._averages(xp, kept, grad, group.states[name], hyper, step) for name, grad in grads.items()}
         averages = {name: own["exp_avg"] for name, own in slots.items()}
         directions, square = self._directions(xp, slots, hyper, step)
         averaged_loss = ema(xp, kept, shared["average_loss"], loss)

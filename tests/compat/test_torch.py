@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import array_api_compat.numpy as numpy_namespace
 import numpy as np
 import pytest
 import torch
@@ -22,6 +23,7 @@ from edgeopt.optimizers import (
     AdamW,
     Collective,
     Descent,
+    DoG,
     GaussNewtonBartlett,
     GaussNewtonSketch,
     GroupArrays,
@@ -29,9 +31,12 @@ from edgeopt.optimizers import (
     Ingredient,
     KroneckerFactor,
     Lookahead,
+    MoMo,
+    MoMoAdam,
     Muon,
     Normal,
     Optimizer,
+    PolyakSGD,
     Rprop,
     from_config,
 )
@@ -200,6 +205,8 @@ def test_every_rule_resumes_exactly_from_its_state_dict(name: str) -> None:
         assert any(isinstance(kind, (GaussNewtonBartlett, GaussNewtonSketch, KroneckerFactor)) for kind in kinds)
         return
     graph = any(isinstance(kind, HutchinsonDiagonal) for kind in rule.ingredients(np.zeros((2, 2))).values())
+    # The gradients are there already.
+    closure = (lambda: 2.0) if rule.shared_ingredients({}) else None
 
     def go(model: nn.Module, optimizer: Any, steps: int, start: int = 0) -> None:
         for data in batches(steps, start):
@@ -208,7 +215,7 @@ def test_every_rule_resumes_exactly_from_its_state_dict(name: str) -> None:
             gradients = torch.autograd.grad(loss_of(model, data), parameters, create_graph=graph)
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.grad = gradient
-            optimizer.step()
+            optimizer.step(closure)
 
     go(straight, optimizer, 6)
     half = RuleOptimizer(first.parameters(), rule, seed=3)
@@ -348,6 +355,39 @@ def test_curvature_comes_from_gradients_that_can_be_differentiated() -> None:
     optimizer.step()
     with pytest.raises(ConfigurationError, match="create_graph=True"):
         optimizer.step()
+
+
+@pytest.mark.parametrize("rule", [MoMo(0.1), MoMoAdam(0.1), PolyakSGD(0.1, eps=0.1)], ids=repr)
+def test_the_closure_gives_the_value_of_the_loss(rule: Optimizer) -> None:
+    model = network()
+    optimizer = RuleOptimizer(model.parameters(), rule)
+    named = {str(place): parameter for place, parameter in enumerate(model.parameters())}
+    params = {name: parameter.detach().numpy().copy() for name, parameter in named.items()}
+    states, shared = {name: rule.init(param) for name, param in params.items()}, rule.init_shared(params)
+    hyper = {name: np.asarray(value) for name, value in {**rule.hyperparameters(), "lr": 0.1}.items()}
+    for step, data in enumerate(batches(5), 1):
+
+        def closure(data: Any = data) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = loss_of(model, data)
+            loss.backward()
+            return loss
+
+        loss = optimizer.step(closure)
+        grads = {name: parameter.grad.numpy() for name, parameter in named.items() if parameter.grad is not None}
+        group = GroupArrays(params, grads, states, {**shared, "loss": loss.detach().numpy()})
+        params, states, shared = rule.update_all(numpy_namespace, group, hyper, np.asarray(step))
+    for name, parameter in named.items():
+        np.testing.assert_allclose(parameter.detach().numpy(), params[name], rtol=0, atol=1e-12)
+    with pytest.raises(ConfigurationError, match=r"call step\(closure\)"):
+        optimizer.step()
+
+
+def test_a_wrapper_leaves_a_collective_rule_its_group() -> None:
+    ours, theirs = network(), network()
+    train(ours, RuleOptimizer(ours.parameters(), Lookahead(DoG(reps_rel=0.1), every=9)), 4)
+    train(theirs, RuleOptimizer(theirs.parameters(), DoG(reps_rel=0.1)), 4)
+    assert distance(ours, theirs) == 0.0
 
 
 @dataclass(frozen=True)

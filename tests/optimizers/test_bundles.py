@@ -34,13 +34,15 @@ def model() -> ForwardModel:
     return ForwardModel(graph(), graph(), WEIGHTS, {})
 
 
-def gradients(params: dict[str, Any], batch: dict[str, Any]) -> dict[str, Any]:
+def loss_and_gradients(params: dict[str, Any], batch: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     inputs = batch["x"] * params["scale"]
     logits = inputs @ params["weight"] + params["bias"]
     p = np.exp(logits - logits.max(1, keepdims=True))
-    error = (p / p.sum(1, keepdims=True) - np.eye(3)[batch["target"]]) / len(batch["x"])
+    p /= p.sum(1, keepdims=True)
+    loss = -np.log(p[np.arange(len(p)), batch["target"]]).mean()
+    error = (p - np.eye(3)[batch["target"]]) / len(batch["x"])
     scale = ((error @ params["weight"].T) * batch["x"]).sum(0)
-    return {"weight": inputs.T @ error, "scale": scale, "bias": error.sum(0)}
+    return loss, {"weight": inputs.T @ error, "scale": scale, "bias": error.sum(0)}
 
 
 def train_numpy(rule: Optimizer, groups: list[tuple[float, list[str]]]) -> dict[str, Any]:
@@ -51,12 +53,13 @@ def train_numpy(rule: Optimizer, groups: list[tuple[float, list[str]]]) -> dict[
     numbers = {name: np.asarray(value) for name, value in rule.hyperparameters().items()}
     of_schedule = {name: np.asarray(value) for name, value in rule.schedule.hyperparameters().items()}
     for done, batch in enumerate(BATCHES):
-        grads, step = gradients(params, batch), np.asarray(done + 1)
+        (loss, grads), step = loss_and_gradients(params, batch), np.asarray(done + 1)
         lr = rule.schedule(numpy_namespace, of_schedule, np.asarray(done))
         for place, (factor, names) in enumerate(groups):
             own, slopes = ({name: source[name] for name in names} for source in (params, grads))
             hyper = {**numbers, "lr": lr * factor}
-            group = GroupArrays(own, slopes, states, shared[place])
+            measured = dict.fromkeys(rule.shared_ingredients(own), loss)
+            group = GroupArrays(own, slopes, states, {**shared[place], **measured})
             moved, slots, common = rule.update_all(numpy_namespace, group, hyper, step)
             params |= moved
             shared[place] = {**shared[place], **common}

@@ -11,19 +11,10 @@ import numpy as np
 import torch
 
 from edgeopt.checks import require
-from edgeopt.compat.ingredients import draw
 from edgeopt.compat.settings import rate, with_settings
+from edgeopt.compat.torch.given import Given, check_ingredients, numpy_dtype, numpy_values
 from edgeopt.errors import ConfigurationError
-from edgeopt.optimizers import (
-    Collective,
-    Curvature,
-    GroupArrays,
-    HutchinsonDiagonal,
-    Ingredient,
-    Noise,
-    Optimizer,
-    Rademacher,
-)
+from edgeopt.optimizers import Collective, GroupArrays, Optimizer, Wrapper
 
 __all__ = ["RuleOptimizer"]
 
@@ -45,7 +36,8 @@ class RuleOptimizer(torch.optim.Optimizer):
 
     Random numbers that a rule asks for are drawn anew at each update from `seed`, and are the same after a resume. A
     rule that asks for a Hutchinson estimate of the curvature needs gradients that can be differentiated, from
-    `loss.backward(create_graph=True)`, at the updates where it is due.
+    `loss.backward(create_graph=True)`, at the updates where it is due. One that asks for the value of the loss needs a
+    closure that returns it: `step(closure)`.
 
     Args:
         params: As for any torch optimizer: parameters, named parameters, or groups.
@@ -71,31 +63,26 @@ class RuleOptimizer(torch.optim.Optimizer):
         numbers = {"lr": param_group.get("lr", rule.schedule.base), **rule.hyperparameters()}
         own = {name: value for name, value in param_group.items() if name in OWN and name != "rule"}
         super().add_param_group({**own, **numbers})
-        params = self.param_groups[-1]["params"]
-        needed = [ingredient for param in params for ingredient in _ingredients(rule, param).values()]
-        needed += rule.shared_ingredients(
-            {str(place): _placeholder(param) for place, param in enumerate(params)}
-        ).values()
-        for ingredient in needed:
-            if isinstance(ingredient, Curvature) and not isinstance(ingredient, HutchinsonDiagonal):
-                raise ConfigurationError(
-                    f"{type(rule).__name__} needs {type(ingredient).__name__}, which takes the model and its loss; "
-                    "it works in a bundle only."
-                )
+        check_ingredients(rule, self.param_groups[-1]["params"])
         self._rules.append(rule)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update all parameters that have a gradient, and return the closure's loss if there is a closure."""
+        """Update all parameters that have a gradient, and return the closure's loss if there is a closure.
+
+        Raises:
+            ConfigurationError: A rule needs the value of the loss, and there is no closure that returns it; or it needs
+                curvature, and gradients cannot be differentiated.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        curvatures = self._curvatures()
+        given = Given(self.param_groups, self._rules, self._seed, loss)
         for place, (group, rule) in enumerate(zip(self.param_groups, self._rules, strict=True)):
             if any(param.grad is not None for param in group["params"]):
-                update = self._update_together if isinstance(rule, Collective) else self._update_each
-                update(place, group, rule, curvatures)
+                update = self._update_together if _is_collective(rule) else self._update_each
+                update(place, group, rule, given)
                 group["updates"] += 1
         return loss
 
@@ -148,37 +135,35 @@ class RuleOptimizer(torch.optim.Optimizer):
         lr = rate(xp, rule, group["lr"], group["updates"], _scalar)
         return {**{name: _scalar(group[name]) for name in rule.hyperparameters()}, "lr": lr}
 
-    def _update_each(self, place: int, group: dict[str, Any], rule: Optimizer, curvatures: dict[Any, Slots]) -> None:
+    def _update_each(self, place: int, group: dict[str, Any], rule: Optimizer, given: Given) -> None:
         hyper = self._hyper(group, rule)
         for number, param in enumerate(group["params"]):
             if param.grad is None:
                 continue
             state = self._state(param, rule)
             state["step"] += 1
-            given = {**self._slots(state, group), **self._ingredients(param, rule, group, place, number, curvatures)}
-            moved, slots = rule.update(xp, param, _dense(param), given, hyper, state["step"].clone())
+            own = {**self._slots(state, group), **given.own(place, number)}
+            moved, slots = rule.update(xp, param, _dense(param), own, hyper, state["step"].clone())
             state.update({slot: _kept(value) for slot, value in slots.items()})
             param.copy_(moved)
 
-    def _update_together(
-        self, place: int, group: dict[str, Any], rule: Optimizer, curvatures: dict[Any, Slots]
-    ) -> None:
+    def _update_together(self, place: int, group: dict[str, Any], rule: Optimizer, given: Given) -> None:
         """All parameters of the group; a missing gradient is zero."""
         params = dict(zip(map(str, range(len(group["params"]))), group["params"], strict=True))
         states = {name: self._state(param, rule) for name, param in params.items()}
         grads = {name: torch.zeros_like(p) if p.grad is None else _dense(p) for name, p in params.items()}
         first = states["0"]
         if SHARED not in first:
-            arrays = rule.init_shared({name: _numpy(param) for name, param in params.items()})
+            arrays = rule.init_shared({name: numpy_values(param) for name, param in params.items()})
             first[SHARED] = {slot: _tensor(array, params["0"]) for slot, array in arrays.items()}
-        given = {}
-        for number, (name, param) in enumerate(params.items()):
+        own = {}
+        for number, name in enumerate(params):
             states[name]["step"] += 1
-            needed = self._ingredients(param, rule, group, place, number, curvatures)
-            given[name] = {**self._slots(states[name], group), **needed}
+            own[name] = {**self._slots(states[name], group), **given.own(place, number)}
         step = torch.tensor(group["updates"] + 1)
         hyper = self._hyper(group, rule)
-        moved, slots, shared = rule.update_all(xp, GroupArrays(params, grads, given, first[SHARED]), hyper, step)
+        together = GroupArrays(params, grads, own, {**first[SHARED], **given.shared(place)})
+        moved, slots, shared = rule.update_all(xp, together, hyper, step)
         first[SHARED] = {**first[SHARED], **{slot: _kept(value) for slot, value in shared.items()}}
         for name, param in params.items():
             states[name].update({slot: _kept(value) for slot, value in slots[name].items()})
@@ -188,58 +173,16 @@ class RuleOptimizer(torch.optim.Optimizer):
         state: dict[str, Any] = self.state[param]
         if "step" not in state:
             state["step"] = torch.tensor(0)
-            state.update({slot: _tensor(array, param) for slot, array in rule.init(_numpy(param)).items()})
+            state.update({slot: _tensor(array, param) for slot, array in rule.init(numpy_values(param)).items()})
         return state
 
     def _slots(self, state: Mapping[str, Any], group: Mapping[str, Any]) -> Slots:
         return {slot: value for slot, value in state.items() if slot not in ("step", SHARED)}
 
-    def _ingredients(
-        self,
-        param: torch.Tensor,
-        rule: Optimizer,
-        group: Mapping[str, Any],
-        place: int,
-        number: int,
-        curvatures: dict[Any, Slots],
-    ) -> Slots:
-        made = {}
-        for ordinal, (name, kind) in enumerate(_ingredients(rule, param).items()):
-            if isinstance(kind, Noise):
-                array = draw(kind, tuple(param.shape), self._seed, group["updates"], place, number, ordinal)
-                made[name] = torch.as_tensor(array, dtype=param.dtype, device=param.device)
-            else:
-                made[name] = curvatures[param].get(name, torch.zeros_like(param))
-        return made
 
-    def _curvatures(self) -> dict[Any, Slots]:
-        """z ⊙ Hz for each parameter whose rule asks for it, where it is due."""
-        asked: dict[Any, Slots] = {}
-        due: list[tuple[torch.Tensor, str]] = []
-        for group, rule in zip(self.param_groups, self._rules, strict=True):
-            for param in group["params"]:
-                for name, kind in _ingredients(rule, param).items():
-                    if isinstance(kind, Curvature):
-                        asked.setdefault(param, {})
-                        if param.grad is not None and group["updates"] % kind.every == 0:
-                            due.append((param, name))
-        if not due:
-            return asked
-        if any(param.grad is None or param.grad.grad_fn is None for param, _ in due):
-            raise ConfigurationError("A rule needs curvature at this update: call loss.backward(create_graph=True).")
-        updates = max(group["updates"] for group in self.param_groups)
-        signs = [
-            torch.as_tensor(draw(Rademacher(), tuple(param.shape), self._seed, updates, number), dtype=param.dtype)
-            for number, (param, _) in enumerate(due)
-        ]
-        signs = [sign.to(param.device) for sign, (param, _) in zip(signs, due, strict=True)]
-        gradients = [param.grad for param, _ in due if param.grad is not None]
-        products = torch.autograd.grad(
-            gradients, [param for param, _ in due], signs, retain_graph=True, allow_unused=True
-        )
-        for (param, name), sign, product in zip(due, signs, products, strict=True):
-            asked[param][name] = torch.zeros_like(param) if product is None else sign * product
-        return asked
+def _is_collective(rule: Optimizer) -> bool:
+    """Whether a rule, or the one that is wrapped in it, updates all parameters of a group together."""
+    return isinstance(rule, Collective) or (isinstance(rule, Wrapper) and _is_collective(rule.inner))
 
 
 def _scalar(value: Any) -> torch.Tensor:
@@ -247,32 +190,10 @@ def _scalar(value: Any) -> torch.Tensor:
     return torch.as_tensor(value, dtype=torch.float64, device="cpu")
 
 
-def _numpy(param: torch.Tensor) -> np.ndarray[Any, Any]:
-    """The values of a parameter; those of bfloat16 in float32, since numpy has no bfloat16."""
-    detached = param.detach().cpu()
-    array: np.ndarray[Any, Any] = (detached.float() if detached.dtype == torch.bfloat16 else detached).numpy()
-    return array
-
-
-def _numpy_dtype(param: torch.Tensor) -> np.dtype[Any]:
-    dtype: np.dtype[Any] = _numpy(param.detach().reshape(-1)[:0]).dtype
-    return dtype
-
-
-def _ingredients(rule: Optimizer, param: torch.Tensor) -> dict[str, Ingredient]:
-    """What the rule needs for a parameter of this shape and dtype; its values stay where they are."""
-    return rule.ingredients(_placeholder(param))
-
-
-def _placeholder(param: torch.Tensor) -> np.ndarray[Any, Any]:
-    """Zeros in the shape of the parameter that take no memory."""
-    return np.broadcast_to(np.zeros((), _numpy_dtype(param)), tuple(param.shape))
-
-
 def _tensor(array: np.ndarray[Any, Any], param: torch.Tensor) -> torch.Tensor:
     """A slot beside its parameter: those of the parameter's dtype have it in torch, others keep theirs."""
     tensor = torch.tensor(array)
-    return tensor.to(param.device, param.dtype if array.dtype == _numpy_dtype(param) else tensor.dtype)
+    return tensor.to(param.device, param.dtype if array.dtype == numpy_dtype(param) else tensor.dtype)
 
 
 def _kept(value: torch.Tensor) -> torch.Tensor:
