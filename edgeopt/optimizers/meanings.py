@@ -40,8 +40,8 @@ _MOMENTS = {"exp_avg": _MEAN, "exp_avg_sq": _SQUARE, "max_exp_avg_sq": _MAXIMUM}
 MEANINGS: dict[str, dict[str, Meaning]] = {
     **dict.fromkeys(
         (
-            *("AMSBound", "AdaBound", "AdaMod", "Adam", "AdamP", "AdamW", "DiffGrad", "Grams", "LAMB", "NAdam"),
-            *("PAdam", "RAdam", "SPAM", "SparseAdam"),
+            *("AMSBound", "AdaBound", "AdaMod", "Adam", "AdamP", "AdamW", "DiffGrad", "Grams", "LAMB"),
+            *("MoMoAdam", "NAdam", "PAdam", "RAdam", "SPAM", "SparseAdam"),
         ),
         _MOMENTS,
     ),
@@ -55,6 +55,7 @@ MEANINGS: dict[str, dict[str, Meaning]] = {
     "AveragedAdam": {**_MOMENTS, "averaged_param": _AVERAGE},
     "LaProp": {"exp_avg_sq": _SQUARE},
     "Lion": {"exp_avg": _MEAN},
+    "MoMo": {"exp_avg": _MEAN},
     "Muon": {"momentum_buffer": _MEAN},
     "NorMuon": {"momentum_buffer": _MEAN},
     "QHM": {"momentum_buffer": _MEAN},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from edgeopt.errors import ConfigurationError
 from edgeopt.optimizers import GroupArrays, MoMo, MoMoAdam, PolyakSGD
 
-ADAPTING = {"weight_decay": 0.05, "lower_bound": 0.5, "adapt_lower_bound": True}
+ADAPTING: dict[str, Any] = {"weight_decay": 0.05, "lower_bound": 0.5, "adapt_lower_bound": True}
 
 
 def momo(theta, grads, *, loss, lr=1.0, beta=0.9, bound=0.0, decay=0.0, adapt=False):

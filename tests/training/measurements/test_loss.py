@@ -66,7 +66,7 @@ def train_optax(batches: list[Batch], make: Make, groups: list[list[str]]) -> di
             )
             with torch.no_grad():
                 for name, update in updates.items():
-                    parameters[name] += torch.tensor(np.asarray(update))
+                    parameters[name].add_(torch.tensor(np.asarray(update)))
     return {name: parameter.detach().numpy() for name, parameter in parameters.items()}
 
 
