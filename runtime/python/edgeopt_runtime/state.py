@@ -20,7 +20,7 @@ import onnxruntime
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import StateError, UnsupportedVersionError
 from edgeopt_runtime.manifest import Joined, Manifest, Signature, TensorSpec
-from edgeopt_runtime.tensors import aligned_arrays, check_array
+from edgeopt_runtime.tensors import aligned_copy, aligned_empty, check_array
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -68,9 +68,12 @@ class StateBuffers:
             member: place for entry in manifest.joined for member, place in _places(entry, self.specs).items()
         }
         values = {name: check_array(self.specs[name], values[name]) for name in self.specs.keys() & values.keys()}
-        self._allocate([spec.name for spec in memory], False)
         for spec in memory:
-            self._buffers[spec.name, False][...] = values.get(spec.name, 0)
+            if spec.name in values:
+                self._buffers[spec.name, False] = aligned_copy(values[spec.name])
+            else:
+                self._buffers[spec.name, False] = aligned_empty(spec.shape, DTYPES[spec.dtype].storage)
+                self._buffers[spec.name, False].fill(0)
         for member in self._places.keys() & values.keys():
             self.current(member)[...] = values[member]
 
@@ -133,16 +136,12 @@ class StateBuffers:
     def _value(self, name: str, side: bool) -> onnxruntime.OrtValue:
         key = name, side
         if key not in self._values:
+            spec = self.specs[name]
             if key not in self._buffers:
                 # Made at the first need: a session that only predicts holds one copy of the state.
-                self._allocate([other for other, bits in self._bits.items() if bits == self._bits[name]], side)
-            self._values[key] = ort_value(self._buffers[key], self.specs[name].dtype)
+                self._buffers[key] = aligned_empty(spec.shape, DTYPES[spec.dtype].storage)
+            self._values[key] = ort_value(self._buffers[key], spec.dtype)
         return self._values[key]
-
-    def _allocate(self, names: Iterable[str], side: bool) -> None:
-        specs = {name: self.specs[name] for name in names}
-        layout = {name: (spec.shape, DTYPES[spec.dtype].storage) for name, spec in specs.items()}
-        self._buffers.update({(name, side): array for name, array in aligned_arrays(layout).items()})
 
 
 def _places(entry: Joined, specs: Mapping[str, TensorSpec]) -> dict[str, tuple[str, slice]]:

@@ -7,7 +7,6 @@ somewhere else is left to the safetensors library. Format: https://github.com/hu
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from edgeopt_runtime.manifest import TensorSpec
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Buffer", "aligned_arrays", "aligned_empty", "check_array", "decode_state", "encode_state", "raw_bytes"]
+__all__ = ["Buffer", "aligned_copy", "aligned_empty", "check_array", "decode_state", "encode_state", "raw_bytes"]
 
 Buffer = bytes | memoryview
 
@@ -38,23 +37,11 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     return raw[start : start + size].view(dtype).reshape(shape)
 
 
-def aligned_arrays(layout: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> dict[str, NDArray[Any]]:
-    """Arrays as from `aligned_empty`, by name, from shapes and types; all in one piece of memory.
-
-    A system has large pages for a large piece, which saves a walk through many tensors some per cent of its time.
-    """
-    ends: dict[str, int] = {}
-    end = 0
-    for name, (shape, dtype) in layout.items():
-        end += -(-math.prod(shape) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
-        ends[name] = end
-    memory = aligned_empty((end,), np.dtype(np.uint8))
-    arrays = {}
-    start = 0
-    for name, (shape, dtype) in layout.items():
-        arrays[name] = memory[start : start + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
-        start = ends[name]
-    return arrays
+def aligned_copy(array: NDArray[Any]) -> NDArray[Any]:
+    """A copy in memory from `aligned_empty`."""
+    copy = aligned_empty(array.shape, array.dtype)
+    copy[...] = array
+    return copy
 
 
 def raw_bytes(array: NDArray[Any]) -> memoryview:
