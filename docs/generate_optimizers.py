@@ -61,14 +61,12 @@ TAIL = """## Beside these
 LancBiO (Yang, Gao and Yuan, ICLR 2025) is no update of parameters from their gradients: it solves a problem of two
 levels, with a loss and parameters for each, and is a solver of its own: [`edgeopt.bilevel.lancbio`](bilevel.md).
 
-L-BFGS, SSBFGS, SSBroyden, Newton-CG and others that look at the loss and decide how far to go are methods of
-`TrainingSession.minimize`: [Minimising a loss to the end](minimize.md).
+L-BFGS, SSBFGS, SSBroyden, Newton-CG and others that look at the loss and decide how far to go, and SVRG and SAGA, which
+see all batches, are methods of `TrainingSession.minimize`: [Minimising a loss to the end](minimize.md).
 
 What is not here, and why. An update sees one gradient of one batch, what else it asks for of that batch, and what it
 keeps.
 
-- SVRG (Johnson and Zhang, NIPS 2013) needs a second gradient of each batch, at parameters of before, and from time to
-  time one of all data. SAG and SAGA keep a gradient for each sample of the data.
 - SAM (Foret et al., ICLR 2021, arXiv:2010.01412) and its kin need a second gradient, at parameters that depend on the
   first.
 - MADA (Ozkara et al., ICML 2024, arXiv:2401.08893) differentiates its own updates with respect to their numbers.

@@ -223,8 +223,9 @@ class TrainingSession:
         Args:
             batches: One batch, or several; an iterable is read once, and its batches are kept during the call.
             method: ``lbfgs``, ``newton_cg`` (needs a bundle exported with ``hessian_vector=True``), ``ssbfgs`` or
-                ``ssbroyden`` (a dense matrix: for up to some thousand parameters), or ``mezo`` (no gradients: random
-                directions, in the memory of evaluation, whose loss it takes instead, and without touching buffers).
+                ``ssbroyden`` (a dense matrix: for up to some thousand parameters); ``svrg`` or ``saga`` (a step for
+                each batch that is drawn); or ``mezo`` (no gradients: random directions, in the memory of evaluation,
+                whose loss it takes instead, and without touching buffers).
             options: Settings of the method; `edgeopt_runtime.minimize.METHODS` names its class, which describes them.
 
         Raises:

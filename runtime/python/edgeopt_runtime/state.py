@@ -129,9 +129,13 @@ class StateBuffers:
                 raise StateError(f"The seed must be a whole number from {limits.min} to {limits.max}, not {seed}.")
         for array in seeds:
             array[...] = seed
-        for name, spec in self.specs.items():
-            if spec.role == "counter" and name.rpartition(".")[2] == DRAWS:
+        for name in self.specs:
+            if self.counts_draws(name):
                 self.current(name)[...] = 0
+
+    def counts_draws(self, name: str) -> bool:
+        """Whether the tensor is the count of runs that drew random numbers."""
+        return self.specs[name].role == "counter" and name.rpartition(".")[2] == DRAWS
 
     def _value(self, name: str, side: bool) -> onnxruntime.OrtValue:
         key = name, side

@@ -19,8 +19,9 @@ from edgeopt_runtime.minimize.mezo import MeZO, walk
 from edgeopt_runtime.minimize.newton_cg import TruncatedNewton
 from edgeopt_runtime.minimize.objective import Objective, SessionObjective
 from edgeopt_runtime.minimize.self_scaled import DenseInverse, Factors, al_baali, broyden, oren_luenberger, unscaled
+from edgeopt_runtime.minimize.variance_reduced import SAGA, SVRG, Stochastic
 
-__all__ = ["METHODS", "WITHOUT_GRADIENTS", "minimize"]
+__all__ = ["METHODS", "STOCHASTIC", "WITHOUT_GRADIENTS", "minimize"]
 
 SCALINGS: dict[str | None, Factors] = {
     "oren-luenberger": oren_luenberger,
@@ -131,6 +132,8 @@ METHODS: dict[str, type[Method]] = {
     "ssbroyden": SSBroyden,
 }
 
+STOCHASTIC: dict[str, type[Stochastic]] = {"saga": SAGA, "svrg": SVRG}
+
 WITHOUT_GRADIENTS: dict[str, type[MeZO]] = {"mezo": MeZO}
 
 
@@ -145,6 +148,8 @@ def minimize(
         return walk(engine, batches, settings)
     # Trial points may lie where numbers overflow; their loss says so.
     with SessionObjective(engine, batches) as objective, np.errstate(over="ignore", invalid="ignore"):
+        if isinstance(settings, Stochastic):
+            return settings.run(objective)
         x, result = descend(objective, settings.rule(objective), settings)
         objective.settle(x)
     return MinimizeResult(
@@ -152,8 +157,8 @@ def minimize(
     )
 
 
-def _settings(method: str, options: Mapping[str, Any]) -> Method | MeZO:
-    methods: dict[str, type[Method] | type[MeZO]] = {**METHODS, **WITHOUT_GRADIENTS}
+def _settings(method: str, options: Mapping[str, Any]) -> Method | Stochastic | MeZO:
+    methods: dict[str, type[Method] | type[Stochastic] | type[MeZO]] = {**METHODS, **STOCHASTIC, **WITHOUT_GRADIENTS}
     if method not in methods:
         raise MinimizeError(f"There is no method {method!r}; choose from {', '.join(methods)}.")
     known = {field.name for field in fields(methods[method])}

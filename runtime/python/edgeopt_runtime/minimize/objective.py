@@ -70,6 +70,9 @@ class SessionObjective:
     Each evaluation starts from the same buffers and the same count of random numbers, so dropout draws the same masks
     at every point: the loss is a function of the parameters alone.
 
+    Attributes:
+        shares: How often the gradient of a single batch was taken.
+
     Args:
         engine: The session's; nobody else may use it meanwhile.
         batches: One batch or several; they are kept.
@@ -92,7 +95,8 @@ class SessionObjective:
         self._parts = list(trainable(engine))
         self._weight = next(spec.name for spec in engine.manifest.accumulators if spec.parameter is None)
         self.size = self._parts[-1].stop if self._parts else 0
-        self.evaluations = self.products = 0
+        self.evaluations = self.products = self.shares = 0
+        self._total = math.nan
         self._kept = {name: self._state.current(name).copy() for name in _changed(engine, self._parts)}
         self._evaluated: NDArray[Any] | None = None
         self._settled = False
@@ -125,7 +129,30 @@ class SessionObjective:
             added, weight = self._added_weight(weight)
             # A batch without weight has no mean.
             total += loss * added if added else 0.0
-        return Evaluation(total / weight if weight else math.nan, self._mean(weight))
+        self._total = weight or math.nan
+        return Evaluation(total / self._total, self._mean(weight))
+
+    @property
+    def batches(self) -> int:
+        """The number of batches."""
+        return len(self._batches)
+
+    def share(self, x: NDArray[Any], place: int) -> NDArray[Any]:
+        """The share of one batch in the gradient at ``x``, times the number of batches: their mean is the gradient.
+
+        The batch sees the random numbers that it would see in a pass over all. `evaluate` comes first, which finds out
+        what each batch weighs.
+        """
+        self._place(x)
+        self._evaluated = None
+        self.shares += 1
+        for name in self._kept:
+            if self._state.counts_draws(name):
+                self._state.current(name)[...] += place
+        self._program.run(self._batches[place])
+        self._program.commit()
+        total = self._joined([self._state.current(part.accumulator) for part in self._parts])
+        return total * (len(self._batches) / self._total)
 
     def hessian_vector(self, x: NDArray[Any], vector: NDArray[Any]) -> NDArray[Any]:
         """The Hessian of the mean loss at ``x``, times a vector.
