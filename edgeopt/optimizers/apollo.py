@@ -10,9 +10,9 @@ import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import require
-from edgeopt.optimizers.base import Arrays, Updated, static, zeros
+from edgeopt.optimizers.base import Arrays, Updated, static
 from edgeopt.optimizers.ingredients import Ingredient, Normal
-from edgeopt.optimizers.low_rank import MOMENTS, LowRank, channel_ratio, limited, projected
+from edgeopt.optimizers.low_rank import LowRank, channel_ratio, limited, projected
 from edgeopt.optimizers.timing import starts_period
 
 __all__ = ["APOLLO", "APOLLOMini"]
@@ -54,11 +54,10 @@ class APOLLO(LowRank):
 
     def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Return zeros."""
-        matrix = self._matrix(param.shape)
+        moments, matrix = self._first_moments(param), self._matrix(param.shape)
         if matrix is None:
-            return zeros(param, *MOMENTS)
+            return moments
         rows, columns, rank = matrix
-        moments = zeros(np.zeros((rows, rank) if rows >= columns else (rank, columns), param.dtype), *MOMENTS)
         projector = np.zeros((min(rows, columns), rank), param.dtype)
         return {**moments, "projector": projector, "scaled_norm": np.zeros((), param.dtype)}
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import at_least
-from edgeopt.optimizers.base import Arrays, Updated, static, zeros
+from edgeopt.optimizers.base import Arrays, Updated, static
 from edgeopt.optimizers.control import choose
-from edgeopt.optimizers.low_rank import MOMENTS, LowRank, channel_ratio, limited, projected, restored
+from edgeopt.optimizers.low_rank import LowRank, channel_ratio, limited, projected, restored
 from edgeopt.optimizers.matrices import orthonormal, transposed
 from edgeopt.optimizers.timing import starts_period
 
@@ -50,12 +50,11 @@ class GaLore(LowRank):
 
     def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Return zeros for the moments, and an arbitrary projector, the same for each parameter of the shape."""
-        matrix = self._matrix(param.shape)
+        moments, matrix = self._first_moments(param), self._matrix(param.shape)
         if matrix is None:
-            return zeros(param, "exp_avg", "exp_avg_sq")
+            return moments
         rows, columns, rank = matrix
         drawn = np.random.default_rng(0).standard_normal((min(rows, columns), rank))
-        moments = zeros(np.zeros((rows, rank) if rows >= columns else (rank, columns), param.dtype), *MOMENTS)
         return {**moments, "projector": np.linalg.qr(drawn)[0].astype(param.dtype)}
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import at_least
 from edgeopt.optimizers.averages import bias_correction, ema
-from edgeopt.optimizers.base import Arrays, static
+from edgeopt.optimizers.base import Arrays, static, zeros
 from edgeopt.optimizers.descent import Decay, Descent
 from edgeopt.optimizers.matrices import transposed
 from edgeopt.optimizers.norms import safe_norm
 
-__all__ = ["MOMENTS", "LowRank", "channel_ratio", "limited", "projected", "restored"]
-
-MOMENTS = ("exp_avg", "exp_avg_sq")
+__all__ = ["LowRank", "channel_ratio", "limited", "projected", "restored"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,16 @@ class LowRank(Descent):
             return None
         rows, columns = int(shape[0]), math.prod(int(size) for size in shape[1:])
         return rows, columns, min(self.rank, rows, columns)
+
+    def _first_moments(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Zeros in the shape of the projected gradient, or of the parameter where there is no projection."""
+        matrix = self._matrix(param.shape)
+        if matrix is None:
+            return zeros(param, "exp_avg", "exp_avg_sq")
+        rows, columns, rank = matrix
+        return zeros(
+            np.zeros((rows, rank) if rows >= columns else (rank, columns), param.dtype), "exp_avg", "exp_avg_sq"
+        )
 
     def _moments(self, xp: Namespace, grad: Array, state: Arrays, hyper: Arrays) -> tuple[Array, dict[str, Array]]:
         """The direction of Adam without a correction of its bias, and the moments."""

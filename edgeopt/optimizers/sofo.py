@@ -62,10 +62,6 @@ class SOFO(Collective, Rule):
         """Curvature and slopes."""
         return {"sketch": GaussNewtonSketch(count=self.tangents, tangents="tangents")}
 
-    def hyperparameters(self) -> dict[str, float]:
-        """The damping."""
-        return {"damping": self.damping}
-
     def update_all(self, xp: Namespace, group: GroupArrays, hyper: Arrays, step: Array) -> UpdatedAll:
         """Take one step; see the class for the equations."""
         count = self.tangents

@@ -17,7 +17,7 @@ from edgeopt.training.names import SEED, STEP, measurement_name
 
 __all__ = ["draw", "draw_tangents"]
 
-# Between these numbers and those that a graph draws otherwise, and those of an update that replaced another.
+# Apart from what a graph draws otherwise, and from what an update draws that replaced another.
 _STREAM = np.int64(2 << 32)
 
 

@@ -199,4 +199,4 @@ def test_the_seed_can_be_reset(session, make_batches):
 
 def test_unknown_policies_are_refused(packed):
     with pytest.raises(StateError, match="on_nonfinite"):
-        TrainingSession.load(packed, on_nonfinite="retry")  # type: ignore[arg-type]
+        TrainingSession.load(packed, on_nonfinite="retry")  # type: ignore[arg-type]  # wrong on purpose
