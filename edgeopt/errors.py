@@ -10,7 +10,10 @@
         ├── ParameterPatternError        a `trainable` pattern matches no parameter
         ├── SignatureError               names, shapes or dtypes of inputs, outputs or targets do not fit together
         ├── GradientCheckError           a gradient differs from its finite difference
-        └── ConfigurationError           an optimizer, schedule, transform or loss was given an impossible setting
+        ├── ConfigurationError           an optimizer, schedule, transform or loss was given an impossible setting
+        └── ExportDifferenceError        an exported graph computes something else than the model it came from
+
+    ExportWarning                        a guess, or something that may be other than what was meant
 """
 
 from __future__ import annotations
@@ -22,7 +25,9 @@ from edgeopt_runtime.errors import EdgeoptError
 __all__ = [
     "ConfigurationError",
     "EdgeoptError",
+    "ExportDifferenceError",
     "ExportError",
+    "ExportWarning",
     "GradientCheckError",
     "ParameterPatternError",
     "SignatureError",
@@ -92,3 +97,21 @@ class ConfigurationError(ExportError):
     """An optimizer, schedule, transform, loss or metric was given a setting that makes no sense."""
 
     code = "E207"
+
+
+class ExportDifferenceError(ExportError):
+    """An exported graph computes something else than the model it came from, by more than rounding.
+
+    Attributes:
+        differences: One line for each output, buffer or gradient that differs.
+    """
+
+    code = "E208"
+
+    def __init__(self, message: str, differences: Sequence[str]) -> None:
+        super().__init__(message)
+        self.differences = tuple(differences)
+
+
+class ExportWarning(UserWarning):
+    """The export rests on a guess, or does something that may be other than what was meant; it names what."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgeopt.bundle.inspection import Report, inspect
 from edgeopt_runtime import BundleContents, TrainingSession, pack_bundle, read_bundle, write_bundle
-from edgeopt_runtime.manifest import Manifest
+from edgeopt_runtime.manifest import Decision, Manifest
 
 if TYPE_CHECKING:
     import onnx
@@ -40,6 +40,11 @@ class Bundle:
     def __post_init__(self) -> None:
         # The one assignment to a frozen field: from here on graphs are bytes.
         object.__setattr__(self, "graphs", _serialized(self.graphs))
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """What the export settled by itself: symbolic dimensions, frozen statistics, guessed roles and the like."""
+        return self.manifest.decisions
 
     @classmethod
     def load(cls, source: str | os.PathLike[str] | bytes) -> Bundle:

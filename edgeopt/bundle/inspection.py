@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from edgeopt_runtime.manifest import Hyperparameter, InputSpec, Manifest, OutputSpec
+from edgeopt_runtime.manifest import Decision, Hyperparameter, InputSpec, Manifest, OutputSpec
 
 if TYPE_CHECKING:
     import onnx
@@ -60,6 +60,7 @@ class Report:
     ir_version: int
     minimum_onnxruntime: str
     producer: dict[str, str]
+    decisions: tuple[Decision, ...]
     tensors: tuple[TensorRow, ...]
     accumulators: tuple[TensorRow, ...]
     hyperparameters: tuple[Hyperparameter, ...]
@@ -100,6 +101,7 @@ def inspect(manifest: Manifest, files: Mapping[str, bytes]) -> Report:
         ir_version=manifest.ir_version,
         minimum_onnxruntime=manifest.minimum_onnxruntime,
         producer=dict(manifest.producer),
+        decisions=manifest.decisions,
         tensors=tensors,
         accumulators=accumulators,
         hyperparameters=manifest.hyperparameters,

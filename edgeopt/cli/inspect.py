@@ -30,6 +30,8 @@ def inspect(bundle: BundlePath, as_json: Json = False) -> None:
     for table in (_tensors(report), _sizes(report), _inputs(report), _hyperparameters(report), _graphs(report)):
         out.print()
         out.print(table)
+    for decision in report.decisions:
+        out.print(Text.assemble((f"{decision.kind} ", "yellow" if decision.warning else "dim"), decision.text))
 
 
 def size_of(bundle: Path) -> int:

@@ -99,6 +99,7 @@ def compose(
         outputs=tuple(outputs),
         signatures={name: graph.signature for name, graph in built.items()},
         producer={"edgeopt": version("edgeopt"), **model.provenance, **plan.provenance()},
+        decisions=model.decisions,
     )
     return Bundle(
         manifest=manifest,

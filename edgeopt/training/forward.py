@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from edgeopt_runtime.manifest import Decision
+
 __all__ = ["ForwardGraph", "ForwardModel"]
 
 
@@ -45,6 +47,7 @@ class ForwardModel:
         buffers: The rest of the state (running statistics, constants that the module registered).
         frozen: Parameters that the framework holds fixed, so that they are not trained unless asked for by name.
         provenance: Where it came from, for the manifest.
+        decisions: What the exporter settled by itself.
     """
 
     train: ForwardGraph
@@ -53,3 +56,4 @@ class ForwardModel:
     buffers: Mapping[str, np.ndarray[Any, Any]]
     frozen: frozenset[str] = frozenset()
     provenance: Mapping[str, str] = field(default_factory=dict)
+    decisions: tuple[Decision, ...] = ()

@@ -19,6 +19,7 @@ from edgeopt.training import ForwardModel, compose
 from edgeopt.transforms import Transform
 from edgeopt_exporters.onnx_file import from_onnx
 from edgeopt_exporters.onnx_file.modes import BatchNormMode
+from edgeopt_exporters.saying import say
 
 __all__ = ["export"]
 
@@ -40,6 +41,8 @@ def export(
     seed: int = 0,
     hessian_vector: bool = False,
     recompute: str | Iterable[str] = (),
+    check: bool = True,
+    verbose: bool = True,
 ) -> Bundle:
     """Export the whole training step of a model.
 
@@ -73,6 +76,9 @@ def export(
         recompute: Less memory for more time: `"auto"` keeps a few activations of the forward pass and computes the
             others again in the backward pass, with the same results to the last bit. Patterns of module names
             (`"encoder.layer.*"`) say whose activations are dropped: of each module that matches, what it reads is kept.
+        check: Whether to run the finished graphs on the examples and compare them with the model.
+        verbose: Whether to say on stderr, in a line each, what was settled without being asked for; it is
+            `bundle.decisions` in any case.
 
     Raises:
         UnsupportedModelError: The model is of an unknown kind, or its framework cannot export it.
@@ -92,7 +98,7 @@ def export(
         )
     else:
         raise UnsupportedModelError(f"Cannot export a {type(model).__name__}; give a torch.nn.Module or an ONNX file.")
-    return compose(
+    bundle = compose(
         forward,
         loss=loss,
         optimizer=optimizer,
@@ -104,6 +110,8 @@ def export(
         hessian_vector=hessian_vector,
         recompute=recompute,
     )
+    say(bundle.decisions, verbose=verbose)
+    return bundle
 
 
 def _from_torch(

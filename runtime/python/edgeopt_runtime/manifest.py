@@ -17,6 +17,7 @@ from edgeopt_runtime.dtypes import DTYPES
 __all__ = [
     "FORMAT",
     "SCHEMA_VERSION",
+    "Decision",
     "FileEntry",
     "GraphInput",
     "GraphOutput",
@@ -148,6 +149,24 @@ class Signature:
 
 
 @dataclass(frozen=True)
+class Decision:
+    """Something that the exporter settled by itself, for a person to read.
+
+    Attributes:
+        kind: What it is about: ``symbolic``, ``fixed``, ``frozen``, ``no_gradient``, ``role``, ``loss``, ``checked`` or
+            ``unchecked``.
+        subject: The dimension, tensor or graph.
+        text: One line: what was decided, and why.
+        warning: Whether it is a guess, or may be other than what was meant.
+    """
+
+    kind: str
+    subject: str
+    text: str
+    warning: bool = False
+
+
+@dataclass(frozen=True)
 class FileEntry:
     """Size in bytes and SHA-256 (hexadecimal) of one file of the bundle."""
 
@@ -170,6 +189,7 @@ class Manifest:
     signatures: Mapping[str, Signature]
     joined: tuple[Joined, ...] = ()
     producer: Mapping[str, str] = field(default_factory=dict)
+    decisions: tuple[Decision, ...] = ()
     files: Mapping[str, FileEntry] = field(default_factory=dict)
 
     @property
@@ -189,6 +209,7 @@ class Manifest:
             "ir_version": self.ir_version,
             "minimum_onnxruntime": self.minimum_onnxruntime,
             "producer": dict(sorted(self.producer.items())),
+            **({"decisions": [_fields(entry) for entry in self.decisions]} if self.decisions else {}),
             "tensors": [_fields(spec) for spec in self.tensors],
             "accumulators": [_fields(spec) for spec in self.accumulators],
             **({"joined": [_fields(entry) for entry in self.joined]} if self.joined else {}),

@@ -18,6 +18,7 @@ from edgeopt_runtime.errors import ForeignBundleError, ManifestError, Unsupporte
 from edgeopt_runtime.manifest import (
     FORMAT,
     SCHEMA_VERSION,
+    Decision,
     FileEntry,
     GraphInput,
     GraphOutput,
@@ -161,13 +162,14 @@ def parse_manifest(text: str | bytes) -> Manifest:
             *("format", "schema_version", "opset", "ir_version", "minimum_onnxruntime", "producer", "tensors"),
             *("accumulators", "hyperparameters", "inputs", "outputs", "signatures", "files"),
         ),
-        ("joined",),
+        ("joined", "decisions"),
     )
     manifest = Manifest(
         opset=entries["opset"].integer(1),
         ir_version=entries["ir_version"].integer(1),
         minimum_onnxruntime=_version_text(entries["minimum_onnxruntime"]),
         producer={key: node.text() for key, node in entries["producer"].mapping().items()},
+        decisions=entries["decisions"].array(_decision) if "decisions" in entries else (),
         tensors=entries["tensors"].array(lambda node: _tensor(node, ROLES)),
         accumulators=entries["accumulators"].array(lambda node: _tensor(node, ("accumulator",))),
         joined=entries["joined"].array(_joined) if "joined" in entries else (),
@@ -208,6 +210,16 @@ def _version_text(node: Node) -> str:
     if not re.fullmatch(r"\d{1,6}(\.\d{1,6}){1,3}", text, re.ASCII):
         node.expected("a version such as 1.17.0")
     return text
+
+
+def _decision(node: Node) -> Decision:
+    entries = node.record(("kind", "subject", "text", "warning"))
+    return Decision(
+        kind=entries["kind"].label(),
+        subject=entries["subject"].label(),
+        text=entries["text"].text(),
+        warning=entries["warning"].boolean(),
+    )
 
 
 def _tensor(node: Node, roles: Collection[str]) -> TensorSpec:
