@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from importlib.metadata import version
 
 import onnx_ir as ir
@@ -42,6 +42,7 @@ def compose(
     joined_size: int = JOINED_SIZE,
     hessian_vector: bool = False,
     recompute: str | Iterable[str] = (),
+    signatures: Collection[str] = SIGNATURES.keys() - OPTIONAL,
 ) -> Bundle:
     """Build the graphs and the state of a training bundle.
 
@@ -57,6 +58,7 @@ def compose(
         joined_size: Parameters of at most so many elements are updated together where the rule allows it.
         hessian_vector: Whether to add the graph of Hessian-vector products.
         recompute: "auto" or patterns of node names: activations that are computed again in the backward pass.
+        signatures: The graphs to build, besides that of Hessian-vector products.
 
     Raises:
         ParameterPatternError: A pattern matches nothing.
@@ -85,7 +87,7 @@ def compose(
     ]
     targets = _targets(plan, _specs(model.train, (chosen,))[chosen], inputs)
     state = initial_state(model.parameters, model.buffers, plan.groups, seed)
-    wanted = [name for name in SIGNATURES if name not in OPTIONAL or hessian_vector]
+    wanted = [name for name in SIGNATURES if name in signatures or (name in OPTIONAL and hessian_vector)]
     built = {name: SIGNATURES[name](model, plan, state, targets) for name in wanted}
     manifest = Manifest(
         opset=OPSET,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import onnx
@@ -20,6 +21,8 @@ from edgeopt.transforms import Transform
 from edgeopt_exporters.onnx_file import from_onnx
 from edgeopt_exporters.onnx_file.modes import BatchNormMode
 from edgeopt_exporters.saying import say
+from edgeopt_exporters.verification import Reference, verify
+from edgeopt_runtime.manifest import Decision
 
 __all__ = ["export"]
 
@@ -88,35 +91,67 @@ def export(
             them are listed.
     """
     shapes: dict[str, Any] = {"dynamic_batch": dynamic_batch, "dynamic_shapes": dynamic_shapes}
+    of_files: dict[str, Any] = {"batch_norm": batch_norm, "fixed_inputs": fixed_inputs}
+    settings: dict[str, Any] = {
+        "loss": loss,
+        "optimizer": optimizer,
+        "transforms": transforms,
+        "metrics": metrics,
+        "trainable": trainable,
+        "output": output,
+        "seed": seed,
+        "hessian_vector": hessian_vector,
+        "recompute": recompute,
+    }
     # Whoever holds a torch module has imported torch; asking for it here would cost everyone else its import.
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
-        forward = _from_torch(model, example_inputs, shapes, {"batch_norm": batch_norm, "fixed_inputs": fixed_inputs})
+        bundle = _export_module(model, example_inputs, shapes, of_files, settings, check=check)
     elif _is_onnx(model):
-        forward = from_onnx(
-            model, example_inputs, **shapes, batch_norm=batch_norm, fixed_inputs=fixed_inputs, output=output
-        )
+        bundle = compose(from_onnx(model, example_inputs, **shapes, **of_files, output=output), **settings)
     else:
         raise UnsupportedModelError(f"Cannot export a {type(model).__name__}; give a torch.nn.Module or an ONNX file.")
-    bundle = compose(
-        forward,
-        loss=loss,
-        optimizer=optimizer,
-        transforms=transforms,
-        metrics=metrics,
-        trainable=trainable,
-        output=output,
-        seed=seed,
-        hessian_vector=hessian_vector,
-        recompute=recompute,
-    )
     say(bundle.decisions, verbose=verbose)
     return bundle
 
 
+def _export_module(
+    module: Any,
+    example_inputs: Any,
+    shapes: Mapping[str, Any],
+    of_files: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    *,
+    check: bool,
+) -> Bundle:
+    forward, reference = _from_torch(module, example_inputs, shapes, of_files)
+    bundle = compose(forward, **settings)
+    if not check:
+        return bundle
+    verdict = verify(bundle, forward, settings, reference)
+    asked = {name for own in (shapes["dynamic_shapes"] or {}).values() for name in own.values()}
+    if refused := {name: why for name, why in verdict.unproven.items() if name in asked}:
+        listing = "".join(f"\n  - {name!r}: {why}" for name, why in refused.items())
+        raise SignatureError(
+            f"These dimensions cannot be symbolic:{listing}\nLeave them out of dynamic_shapes, so that they keep the "
+            "sizes of the examples; or let the model compute from the sizes of its inputs."
+        )
+    if verdict.unproven:
+        fixed = _export_module(
+            module, example_inputs, {**shapes, "dynamic_batch": False}, of_files, settings, check=check
+        )
+        decisions = [Decision("fixed", name, f"{name} is fixed: {why}") for name, why in verdict.unproven.items()]
+        return _with_decisions(fixed, decisions)
+    return _with_decisions(bundle, verdict.decisions)
+
+
+def _with_decisions(bundle: Bundle, decisions: Iterable[Decision]) -> Bundle:
+    return replace(bundle, manifest=replace(bundle.manifest, decisions=(*bundle.manifest.decisions, *decisions)))
+
+
 def _from_torch(
     module: Any, example_inputs: Any, shapes: Mapping[str, Any], of_files: Mapping[str, Any]
-) -> ForwardModel:
+) -> tuple[ForwardModel, Reference]:
     from edgeopt_exporters.pytorch import from_torch
 
     if example_inputs is None:

@@ -20,6 +20,7 @@ from edgeopt_exporters.pytorch.captured import tidy
 from edgeopt_exporters.pytorch.graph import to_forward_graph
 from edgeopt_exporters.pytorch.inputs import Examples, bind_examples
 from edgeopt_exporters.pytorch.module import Exported, in_mode, output_names
+from edgeopt_exporters.pytorch.reference import ModuleReference
 
 __all__ = ["from_torch"]
 
@@ -30,8 +31,8 @@ def from_torch(
     *,
     dynamic_batch: bool = True,
     dynamic_shapes: Mapping[str, Mapping[int, str]] | None = None,
-) -> ForwardModel:
-    """Export a module twice, for training and for evaluation.
+) -> tuple[ForwardModel, ModuleReference]:
+    """Export a module twice, for training and for evaluation, and return what to compare it with besides.
 
     The module is left as it was. Parameters and buffers keep the names of `named_parameters` and `named_buffers`; a
     parameter that the module uses under several names (an embedding tied to the output layer) stays one tensor.
@@ -54,7 +55,7 @@ def from_torch(
         with in_mode(module, training=training):
             program = _export(Exported(module, examples.names, with_buffers=training), examples)
         graphs[training] = to_forward_graph(program, module, examples, outputs, training)
-    return ForwardModel(
+    forward = ForwardModel(
         train=graphs[True],
         evaluate=graphs[False],
         parameters={name: _to_numpy(tensor) for name, tensor in module.named_parameters()},
@@ -62,6 +63,7 @@ def from_torch(
         frozen=frozenset(name for name, tensor in module.named_parameters() if not tensor.requires_grad),
         provenance={"framework": f"torch {torch.__version__}", "model": type(module).__qualname__},
     )
+    return forward, ModuleReference(module, examples)
 
 
 def _to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:

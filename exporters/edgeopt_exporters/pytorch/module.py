@@ -11,7 +11,7 @@ import torch
 
 from edgeopt.errors import SignatureError
 
-__all__ = ["PREFIX", "Exported", "in_mode", "output_names"]
+__all__ = ["PREFIX", "Exported", "in_mode", "named_outputs", "output_names"]
 
 # Initializers come out as `module.<the module's own name>`.
 PREFIX = "module."
@@ -65,11 +65,17 @@ def _named_tensors(outputs: Any) -> Iterator[tuple[str, torch.Tensor]]:
             yield name, value
 
 
+def named_outputs(
+    module: torch.nn.Module, names: Sequence[str], inputs: Sequence[torch.Tensor]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors that one call of the module returns, each with its name."""
+    return _named_tensors(module(**dict(zip(names, inputs, strict=True))))
+
+
 def output_names(module: torch.nn.Module, names: Sequence[str], inputs: Sequence[torch.Tensor]) -> tuple[str, ...]:
     """Names of the module's outputs, found by one call in evaluation mode."""
     with in_mode(module, training=False), torch.no_grad():
-        outputs = module(**dict(zip(names, inputs, strict=True)))
-    found = tuple(name for name, _ in _named_tensors(outputs))
+        found = tuple(name for name, _ in named_outputs(module, names, inputs))
     if not found:
         raise SignatureError("The module returns no tensor.")
     return found

@@ -1,0 +1,130 @@
+"""The module itself, to compare its export with."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from edgeopt_exporters.pytorch.inputs import Examples
+from edgeopt_exporters.pytorch.module import in_mode, named_outputs
+from edgeopt_exporters.pytorch.preserved import preserved
+from edgeopt_exporters.pytorch.quartile import Quartiles
+from edgeopt_exporters.pytorch.sizes import resized
+from edgeopt_exporters.verification import ReferenceFailed, Trained
+from edgeopt_exporters.verification.reference import Arrays
+
+__all__ = ["ModuleReference"]
+
+
+class ModuleReference:
+    """A module, called with examples of any size; it stays as it is.
+
+    Args:
+        module: The module.
+        examples: Its inputs.
+        evaluating: Parts that are in evaluation mode in training too: those whose statistics are frozen.
+    """
+
+    def __init__(self, module: torch.nn.Module, examples: Examples, evaluating: Collection[str] = ()) -> None:
+        self._module, self._examples = module, examples
+        self._evaluating = evaluating
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The size of each symbolic dimension in the examples."""
+        return {
+            symbol: tensor.shape[axis]
+            for tensor, own in zip(self._examples.tensors, self._examples.dimensions, strict=True)
+            for axis, symbol in own.items()
+        }
+
+    def with_frozen(self, statistics: Collection[str]) -> ModuleReference:
+        """The same, where the parts that own these buffers are in evaluation mode in training too."""
+        return ModuleReference(self._module, self._examples, {name.rpartition(".")[0] for name in statistics})
+
+    def inputs(self, sizes: Mapping[str, int]) -> dict[str, np.ndarray[Any, Any]]:
+        """The examples at other sizes, repeated or cut."""
+        tensors = resized(self._examples, sizes)
+        return {name: _to_numpy(tensor) for name, tensor in zip(self._examples.names, tensors, strict=True)}
+
+    def predict(self, inputs: Arrays, nudge: float = 0.0) -> dict[str, np.ndarray[Any, Any]]:
+        """Outputs in evaluation mode."""
+        with self._run(training=False, nudge=nudge), torch.no_grad():
+            outputs = self._call(inputs, nudge)
+            return {name: _to_numpy(tensor) for name, tensor in outputs.items()}
+
+    def train(
+        self,
+        inputs: Arrays,
+        cotangents: Callable[[Arrays], Arrays],
+        wanted: Collection[str],
+        nudge: float = 0.0,
+    ) -> Trained:
+        """Forward and backward in training mode."""
+        with self._run(training=True, nudge=nudge):
+            parameters = dict(self._module.named_parameters())
+            for name in wanted:
+                parameters[name].requires_grad_()
+            for parameter in parameters.values():
+                parameter.grad = None
+            with torch.enable_grad():
+                outputs = self._call(inputs, nudge)
+                arrays = {name: _to_numpy(tensor) for name, tensor in outputs.items()}
+                seeds = {name: torch.from_numpy(np.array(array)) for name, array in cotangents(arrays).items()}
+                reached = {name: seed for name, seed in seeds.items() if outputs[name].requires_grad}
+                if reached:
+                    torch.autograd.backward([outputs[name] for name in reached], list(reached.values()))
+            named = [*self._module.named_parameters(), *self._module.named_buffers()]
+            return Trained(
+                outputs=arrays,
+                state={name: _to_numpy(tensor) for name, tensor in named},
+                gradients={name: _gradient(parameters[name]) for name in wanted},
+            )
+
+    def _call(self, inputs: Arrays, nudge: float) -> dict[str, torch.Tensor]:
+        tensors = [torch.from_numpy(np.array(inputs[name])) for name in self._examples.names]
+        if nudge:
+            tensors = [_nudged(tensor, nudge, at) for at, tensor in enumerate(tensors)]
+        return dict(named_outputs(self._module, self._examples.names, tensors))
+
+    @contextlib.contextmanager
+    def _run(self, *, training: bool, nudge: float) -> Iterator[None]:
+        """Everything as in training or evaluation, and as it was afterwards; what goes wrong is `ReferenceFailed`."""
+        quartiles = Quartiles()
+        try:
+            with (
+                preserved(self._module),
+                in_mode(self._module, training=training),
+                warnings.catch_warnings(),
+                quartiles,
+            ):
+                warnings.simplefilter("ignore")
+                for name in self._evaluating:
+                    self._module.get_submodule(name).eval()
+                if nudge:
+                    with torch.no_grad():
+                        for at, parameter in enumerate(self._module.parameters()):
+                            parameter.copy_(_nudged(parameter, nudge, at))
+                yield
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise ReferenceFailed(f"{type(error).__name__}: {str(error).strip().splitlines()[0][:300]}") from error
+        if quartiles.unknown:
+            raise ReferenceFailed(f"it draws random numbers by {', '.join(sorted(quartiles.unknown))}")
+
+
+def _nudged(tensor: torch.Tensor, nudge: float, at: int) -> torch.Tensor:
+    """All elements of a tensor by the same factor, so that ties and zeros stay."""
+    return tensor * (1.0 + nudge * (1 if at % 2 else -1)) if tensor.is_floating_point() else tensor
+
+
+def _gradient(parameter: torch.Tensor) -> np.ndarray[Any, Any]:
+    return _to_numpy(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.to_dense())
+
+
+def _to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    return np.array(tensor.detach().cpu().numpy())

@@ -1,0 +1,77 @@
+"""What an export is compared with: the model itself, in its own framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from numpy.typing import NDArray
+
+__all__ = ["Arrays", "Reference", "ReferenceFailed", "Trained"]
+
+Arrays: TypeAlias = Mapping[str, NDArray[Any]]
+
+
+class ReferenceFailed(Exception):  # noqa: N818  # what failed is the model, at a size that it need not have
+    """The model cannot be run as asked; the message says why."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What one training pass of the model gives.
+
+    Attributes:
+        outputs: By name.
+        state: Every parameter and buffer as the pass leaves it.
+        gradients: Of the parameters asked for, in the direction of the outputs' cotangents; zeros where there is none.
+    """
+
+    outputs: Arrays
+    state: Arrays
+    gradients: Arrays
+
+
+class Reference(Protocol):
+    """A model in its own framework, all of whose random numbers are the lower quartile of their distribution."""
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """The size of each symbolic dimension in the examples."""
+
+    def with_frozen(self, statistics: Collection[str]) -> Reference:
+        """The same model, where what owns these running statistics uses them in training too."""
+
+    def inputs(self, sizes: Mapping[str, int]) -> Arrays:
+        """The examples at other sizes; those not named stay."""
+
+    def predict(self, inputs: Arrays, nudge: float = 0.0) -> Arrays:
+        """Outputs in evaluation mode.
+
+        Args:
+            inputs: By name.
+            nudge: Every parameter and floating-point input is multiplied by a number that differs from one by at most
+                so much, which shows what rounding does to the results.
+
+        Raises:
+            ReferenceFailed: The model does not take such inputs, or draws numbers in a way that cannot be repeated.
+        """
+
+    def train(
+        self,
+        inputs: Arrays,
+        cotangents: Callable[[Arrays], Arrays],
+        wanted: Collection[str],
+        nudge: float = 0.0,
+    ) -> Trained:
+        """Forward and backward in training mode; the model stays as it is.
+
+        Args:
+            inputs: By name.
+            cotangents: Gives those of some outputs, from the outputs.
+            wanted: The parameters whose gradients are asked for.
+            nudge: As for `predict`.
+
+        Raises:
+            ReferenceFailed: As for `predict`.
+        """
