@@ -14,7 +14,7 @@ EDGEOPT_TORCH_INDEX ?=
 OLDEST_PYTHON ?= >=3.10,<3.13
 
 .DELETE_ON_ERROR:
-.PHONY: help quickstart test lint types format build benchmark clean
+.PHONY: help quickstart test test-full lint types format build benchmark clean
 .DEFAULT_GOAL := help
 
 # Caches of compiled modules halve the time of everything that starts Python often.
@@ -29,6 +29,8 @@ UV := $(BIN)/uv --quiet
 BUNDLES := build/bundles
 # Workers of their own would each print a part of these tests' tables.
 COUNTED := tests/architectures tests/autodiff/suite
+# Sweeps that prove once what a sample guards daily.
+FULL := tests/full
 TORCH := $(shell sed -n 's/.*"\(torch>=[0-9.]*\)".*/\1/p' pyproject.toml)
 TORCHVISION := $(shell sed -n 's/.*"\(torchvision>=[0-9.]*\)".*/\1/p' pyproject.toml)
 # Directories too, so that a removed file counts as a change.
@@ -41,6 +43,7 @@ $(foreach venv,$(wildcard .venv .venv-base .venv-oldest),\
 help:
 	@echo 'make quickstart   export a small CNN, train it on handwritten digits, draw the loss curve'
 	@echo 'make test         lint, types, import contracts, tests; also with the oldest dependencies and the base install'
+	@echo 'make test-full    sweeps over operators and architectures: an hour or so, before a release'
 	@echo 'make lint         ruff, mypy --strict and the import contracts'
 	@echo 'make format       let ruff rewrite the sources'
 	@echo 'make build        wheel and sdist in dist/'
@@ -59,9 +62,12 @@ test: lint .venv/dev.stamp .venv-base/stamp .venv-oldest/stamp build/models/stam
 	@echo '== the oldest dependencies export'
 	.venv-oldest/bin/python .venv-oldest/bin/pytest tests/exporters
 	@echo '== everything, with the newest dependencies'
-	$(RUN) $(BIN)/pytest -n auto --dist loadscope $(addprefix --ignore ,$(COUNTED))
+	$(RUN) $(BIN)/pytest -n auto --dist loadscope $(addprefix --ignore ,$(COUNTED) $(FULL))
 	@echo '== and what ends with a table of its cases'
 	$(RUN) $(BIN)/pytest $(COUNTED)
+
+test-full: .venv/dev.stamp
+	$(RUN) $(BIN)/pytest $(FULL)
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check
