@@ -1,0 +1,182 @@
+"""The graphs of a bundle and the model side by side, at one size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeopt.bundle import Bundle
+from edgeopt.errors import ExportDifferenceError
+from edgeopt.losses import Loss
+from edgeopt.training.loss_graph import loss_graph
+from edgeopt.training.names import accumulator_name
+from edgeopt_exporters.verification.comparing import GRADIENTS, OUTPUTS, Difference, compare
+from edgeopt_exporters.verification.reference import Arrays, Reference, ReferenceFailed, Trained
+from edgeopt_exporters.verification.running import GraphFailed, GraphRunner, quiet_session
+from edgeopt_exporters.verification.targets import sizes_of, targets
+from edgeopt_runtime.manifest import InputSpec, OutputSpec
+
+__all__ = ["Check", "Problem"]
+
+T = TypeVar("T")
+
+# Of what differs, so many lines are shown.
+_LISTED = 8
+# Changes in the last digits: enough to see how they grow.
+_NUDGES = (2.0, -3.0, 5.0)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why a size is not the model's.
+
+    Attributes:
+        reason: One line.
+        of_model: Whether the model itself cannot be run at that size, or not be compared.
+    """
+
+    reason: str
+    of_model: bool
+
+
+class Check:
+    """The two graphs, ready to run, and the model beside them."""
+
+    def __init__(self, bundle: Bundle, loss: Loss, output: str | None, reference: Reference) -> None:
+        self._bundle, self._reference = bundle, reference
+        manifest = bundle.manifest
+        self._outputs = manifest.outputs
+        self._prediction: OutputSpec = next(
+            spec for spec in manifest.outputs if spec.name == (output or manifest.outputs[0].name)
+        )
+        self._inputs = [spec for spec in manifest.inputs if spec.kind == "model"]
+        self._targets: list[InputSpec] = [spec for spec in manifest.inputs if spec.kind == "loss"]
+        self._loss = quiet_session(loss_graph(loss, self._prediction, self._targets))
+        self._wanted = {
+            spec.parameter: spec.name
+            for spec in manifest.accumulators
+            if spec.parameter is not None and spec.name == accumulator_name(spec.parameter)
+        }
+        self._eps = max(
+            (float(np.finfo(array.dtype).eps) for array in bundle.state.values() if array.dtype.kind == "f"),
+            default=float(np.finfo(np.float32).eps),
+        )
+        self._runners = {name: GraphRunner(bundle, name) for name in ("predict", "accumulate")}
+
+    def compare(self, sizes: Mapping[str, int]) -> None:
+        """Compare at some sizes; those that are not named are the examples'.
+
+        Raises:
+            ExportDifferenceError: Something differs, or ONNX Runtime does not run a graph.
+            ReferenceFailed: The model cannot be run, or draws random numbers that cannot be repeated.
+        """
+        inputs = self._reference.inputs(sizes)
+        try:
+            self._predict(inputs)
+            self._train(inputs)
+        except GraphFailed as error:
+            line = f"ONNX Runtime does not run the exported graphs: {_first_line(error)}"
+            raise ExportDifferenceError(f"{line}\n{_ADVICE}", [line]) from error
+
+    def problem_at(self, sizes: Mapping[str, int]) -> Problem | None:
+        """Why the graphs are not the model at some sizes; None if they are."""
+        said = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+        try:
+            self.compare(sizes)
+        except ReferenceFailed as error:
+            return Problem(f"at {said} the model itself fails: {error}", of_model=True)
+        except ExportDifferenceError as error:
+            return Problem(f"at {said} {error.differences[0]}", of_model=False)
+        return None
+
+    def _predict(self, inputs: Arrays) -> None:
+        expected = self._reference.predict(inputs)
+        found = self._runners["predict"].run(inputs).results
+        nudged = self._nudged(lambda nudge: self._reference.predict(inputs, nudge))
+        _refuse("prediction", compare(expected, found, OUTPUTS, nudged))
+
+    def _train(self, inputs: Arrays) -> None:
+        batch: dict[str, NDArray[Any]] = dict(inputs)
+        loss: dict[str, NDArray[Any]] = {}
+
+        def cotangents(outputs: Arrays) -> Arrays:
+            prediction = outputs[self._prediction.name]
+            sizes = {**sizes_of(self._inputs, inputs), **sizes_of(self._outputs, outputs)}
+            for tried in targets(self._targets, sizes):
+                feeds = {"prediction": prediction, **{f"target.{name}": array for name, array in tried.items()}}
+                read = {port.name for port in self._loss.get_inputs()}
+                total, weight, cotangent = self._loss.run(
+                    None, {name: array for name, array in feeds.items() if name in read}
+                )
+                batch.update(tried)
+                with np.errstate(all="ignore"):
+                    loss["loss"] = np.asarray(total / weight)
+                if np.isfinite(total):
+                    break
+            return {self._prediction.name: cotangent}
+
+        expected = self._reference.train(inputs, cotangents, self._wanted)
+        ran = self._runners["accumulate"].run(batch)
+        state = {
+            name: ran.state.get(name, self._bundle.state[name]) for name in expected.state if name in self._bundle.state
+        }
+        gradients = {
+            name: ran.state[accumulator] for name, accumulator in self._wanted.items() if accumulator in ran.state
+        }
+
+        def trained(nudge: float) -> Trained:
+            return self._reference.train(inputs, cotangents, self._wanted, nudge)
+
+        again = self._nudged(trained)
+        computed = dict(loss)
+
+        def losses() -> Iterator[Arrays]:
+            for nudge in _NUDGES:
+                trained(nudge * self._eps)
+                yield dict(loss)
+
+        _refuse(
+            "training",
+            [
+                *compare(computed, ran.results, OUTPUTS, lambda: list(losses())),
+                *compare(expected.state, state, OUTPUTS, lambda: [result.state for result in again()]),
+            ],
+        )
+        _refuse(
+            "gradient",
+            compare(expected.gradients, gradients, GRADIENTS, lambda: [result.gradients for result in again()]),
+        )
+
+    def _nudged(self, results: Callable[[float], T]) -> Callable[[], list[T]]:
+        return lambda: [results(nudge * self._eps) for nudge in _NUDGES]
+
+
+_ADVICE = (
+    "That is a fault of the export, or of the exporter that it builds on: please report it. Saying the part of the "
+    "model that leads there in another way may help; check=False exports what there is."
+)
+_WHAT = {
+    "prediction": "the output {!r} of predict",
+    "training": "{!r} after one training pass",
+    "gradient": "the gradient of {!r}",
+}
+
+
+def _refuse(what: str, differences: list[Difference]) -> None:
+    if not differences:
+        return
+    lines = [f"{_WHAT[what].format(difference.name)} {difference.text}" for difference in differences]
+    shown = "".join(f"\n  - {line}" for line in lines[:_LISTED])
+    more = f"\n  and {len(lines) - _LISTED} more" if len(lines) > _LISTED else ""
+    raise ExportDifferenceError(
+        f"The exported graphs do not compute what the model computes on the example inputs:{shown}{more}\n{_ADVICE}",
+        lines,
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0][:300]
