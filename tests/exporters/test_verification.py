@@ -1,0 +1,217 @@
+"""Every export is compared with its module: what is broken on purpose is found, named, and refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from onnxscript import opset18
+from torch import nn
+
+import edgeopt
+from edgeopt.errors import ExportDifferenceError, ExportWarning, SignatureError
+from edgeopt_exporters.pytorch import batch_norm, exporter, stopped
+
+op: Any = opset18
+aten = torch.ops.aten
+
+
+def export(module: nn.Module, examples: Any, **settings: Any) -> edgeopt.Bundle:
+    defaults = {"loss": edgeopt.losses.MSE(), "optimizer": edgeopt.optimizers.SGD(lr=0.1)}
+    return edgeopt.export(module, examples, **{**defaults, **settings}, verbose=False)
+
+
+def kinds(bundle: edgeopt.Bundle) -> dict[str, str]:
+    return {decision.subject: decision.kind for decision in bundle.decisions}
+
+
+class Relu(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.linear(x))
+
+
+@pytest.fixture
+def translated(monkeypatch):
+    """Put a translation of one's own into the table that torch's exporter gets."""
+
+    def put(operator: Any, translation: Any) -> None:
+        monkeypatch.setitem(stopped.TRANSLATIONS, operator, translation)
+
+    return put
+
+
+def test_what_was_compared_is_said_and_kept(tmp_path):
+    bundle = export(Relu(), torch.randn(4, 6))
+    assert kinds(bundle) == {"model": "checked", "batch": "symbolic"}
+    bundle.save(tmp_path / "b.edgeopt")
+    assert edgeopt.Bundle.load(tmp_path / "b.edgeopt").decisions == bundle.decisions
+
+
+def test_a_wrong_value_is_found_in_the_output(translated):
+    translated(aten.relu.default, lambda x: op.Relu(op.Sub(x, op.CastLike(op.Constant(value_float=1e-3), x))))
+    with pytest.raises(ExportDifferenceError, match="the output 'output' of predict"):
+        export(Relu(), torch.randn(4, 6))
+
+
+def test_without_the_check_it_is_exported(translated):
+    translated(aten.relu.default, lambda x: op.Identity(x))
+    assert kinds(export(Relu(), torch.randn(4, 6), check=False)) == {}
+
+
+def test_a_wrong_gradient_is_found_by_the_name_of_the_parameter(monkeypatch):
+    class Detached(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head = nn.Linear(6, 6), nn.Linear(6, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = self.body(x)
+            return self.head(h + torch.sin(h).detach())
+
+    monkeypatch.setattr("edgeopt_exporters.pytorch.captured.stop_outputs", lambda graph: None)
+    with pytest.raises(ExportDifferenceError, match=r"gradient of 'body\.weight'"):
+        export(Detached(), torch.randn(4, 6))
+
+
+def test_statistics_that_do_not_move_are_found(monkeypatch):
+    def frozen(x: Any, weight: Any, bias: Any, mean: Any, var: Any, *rest: Any) -> Any:
+        return (
+            *batch_norm._training_batch_norm(x, weight, bias, mean, var, *rest)[:3],
+            op.Identity(mean),
+            op.Identity(var),
+        )
+
+    operator = aten._native_batch_norm_legit_functional.default
+    monkeypatch.setitem(batch_norm.TRANSLATIONS, operator, frozen)
+    with pytest.raises(ExportDifferenceError, match=r"'1\.running_mean' after one training pass"):
+        export(nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)), torch.randn(4, 6))
+
+
+def _of_the_example(x: Any) -> Any:
+    return op.Reshape(op.Relu(x), op.Constant(value_ints=[4, 4]))
+
+
+def _wrong_beyond_four(x: Any) -> Any:
+    rows = op.CastLike(op.Sub(op.Shape(x, start=0, end=1), op.Constant(value_ints=[4])), x)
+    return op.Add(op.Relu(x), rows)
+
+
+@pytest.mark.parametrize("translation", [_of_the_example, _wrong_beyond_four])
+def test_a_size_that_is_baked_in_is_not_promised(translated, translation):
+    translated(aten.relu.default, translation)
+    bundle = export(Relu(), torch.randn(4, 6))
+    assert [spec.shape for spec in bundle.manifest.inputs] == [(4, 6), (4, 4)]
+    assert kinds(bundle)["batch"] == "fixed"
+
+
+def test_a_dimension_that_was_asked_for_is_refused_if_it_cannot_change(translated):
+    translated(aten.relu.default, _wrong_beyond_four)
+    with pytest.raises(SignatureError, match="'rows': at rows = 5"):
+        export(Relu(), torch.randn(4, 6), dynamic_batch=False, dynamic_shapes={"x": {0: "rows"}})
+
+
+class Pairs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x.reshape(x.shape[0] // 2, 2, 6).mean(1))
+
+
+def test_where_the_model_takes_even_sizes_only_those_are_tried():
+    (said,) = [
+        decision.text for decision in export(Pairs(), torch.randn(4, 6)).decisions if decision.kind == "symbolic"
+    ]
+    assert said == "batch is symbolic: everything equals the model's at 4 and at 8"
+
+
+class Random(nn.Module):
+    """Every way to draw numbers that a graph has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.linear(x)
+        dropped = nn.functional.dropout(h, 0.3, training=True) + nn.functional.dropout(h, 0.8, training=True)
+        noisy = h + torch.randn_like(h) * h + torch.rand_like(h) * h.sin()
+        return dropped + noisy + torch.bernoulli(torch.sigmoid(h)) + torch.empty_like(h).bernoulli_(0.9) / 0.9
+
+
+def test_random_models_are_compared_at_the_quartiles():
+    assert kinds(export(Random(), torch.randn(4, 6)))["model"] == "checked"
+
+
+def test_a_dropout_of_another_ratio_is_found(monkeypatch):
+    original = exporter._export
+
+    def with_less(*args: Any) -> Any:
+        model = original(*args)
+        for node in model.graph:
+            if node.op_type == "Dropout":
+                node.op_type = "Identity"
+                node.resize_inputs(1)
+                node.resize_outputs(1)
+        return model
+
+    monkeypatch.setattr(exporter, "_export", with_less)
+    with pytest.raises(ExportDifferenceError, match="after one training pass"):
+        export(nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.5)), torch.randn(4, 6))
+
+
+def test_draws_that_cannot_be_repeated_are_said(monkeypatch):
+    monkeypatch.setattr("edgeopt_exporters.pytorch.quartile._LIKE", {})
+    with pytest.warns(ExportWarning, match=r"not compared with the model: it draws random numbers by aten\.rand"):
+        bundle = export(Random(), torch.randn(4, 6))
+    assert kinds(bundle)["model"] == "unchecked"
+
+
+def test_the_module_is_left_as_it_was():
+    module = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Dropout(0.5)).eval()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    random = torch.random.get_rng_state()
+    export(module, torch.randn(4, 6, generator=torch.Generator().manual_seed(0)))
+    assert torch.equal(torch.random.get_rng_state(), random)
+    assert not any(part.training for part in module.modules())
+    assert all(parameter.grad is None for parameter in module.parameters())
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+
+
+def test_a_model_as_sensitive_as_its_export_is_no_difference():
+    class Sensitive(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(6, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.sin(1e5 * self.linear(x))
+
+    assert kinds(export(Sensitive(), torch.randn(4, 6)))["model"] == "checked"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_precision_is_the_models(translated, dtype):
+    error = 5e-5 if dtype == torch.float32 else 1e-11
+    translated(aten.relu.default, lambda x: op.Mul(op.Relu(x), op.CastLike(_double(1.0 + error), x)))
+    with pytest.raises(ExportDifferenceError):
+        export(Relu().to(dtype), torch.randn(4, 6, dtype=dtype))
+
+
+def _double(value: float) -> Any:
+    import onnx
+
+    return op.Constant(value=onnx.helper.make_tensor("value", onnx.TensorProto.DOUBLE, [], [value]))
+
+
+def test_a_loss_of_ones_own_gets_targets_it_takes():
+    bundle = export(Relu(), torch.randn(4, 6), loss=edgeopt.losses.CrossEntropy(weight=(1.0, 2.0, 0.5, 1.0)))
+    assert kinds(bundle)["model"] == "checked"
+    assert np.isfinite(bundle.session().step((np.ones((2, 6), np.float32), np.asarray([0, 3])))["loss"])
