@@ -48,8 +48,14 @@ class ModuleReference:
         return ModuleReference(self._module, self._examples, {name.rpartition(".")[0] for name in statistics})
 
     def inputs(self, sizes: Mapping[str, int]) -> dict[str, np.ndarray[Any, Any]]:
-        """The examples at other sizes, repeated or cut."""
+        """The examples at other sizes, repeated or cut.
+
+        An example of one number only, all zeros say, proves little: at another size it is made of different ones.
+        """
         tensors = resized(self._examples, sizes)
+        if sizes:
+            generator = torch.Generator().manual_seed(0)
+            tensors = tuple(_varied(tensor, generator) for tensor in tensors)
         return {name: _to_numpy(tensor) for name, tensor in zip(self._examples.names, tensors, strict=True)}
 
     def predict(self, inputs: Arrays, nudge: float = 0.0) -> dict[str, np.ndarray[Any, Any]]:
@@ -115,6 +121,13 @@ class ModuleReference:
             raise ReferenceFailed(f"{type(error).__name__}: {str(error).strip().splitlines()[0][:300]}") from error
         if quartiles.unknown:
             raise ReferenceFailed(f"it draws random numbers by {', '.join(sorted(quartiles.unknown))}")
+
+
+def _varied(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Numbers between zero and one in place of a constant."""
+    if not tensor.is_floating_point() or tensor.ndim == 0 or not bool((tensor == tensor.flatten()[:1]).all()):
+        return tensor
+    return torch.rand(tensor.shape, generator=generator, dtype=torch.float64).to(tensor.dtype)
 
 
 def _nudged(tensor: torch.Tensor, nudge: float, at: int) -> torch.Tensor:
