@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import sys
+import warnings
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,8 +17,10 @@ import typer
 import edgeopt
 from edgeopt.cli.components import build
 from edgeopt.cli.console import err, format_bytes, out
+from edgeopt.cli.decisions import print_decisions
 from edgeopt.cli.errors import CommandError
 from edgeopt.cli.inspect import size_of
+from edgeopt.errors import ExportWarning
 from edgeopt.losses import LOSSES
 from edgeopt.metrics import METRICS
 from edgeopt.optimizers import OPTIMIZERS
@@ -86,11 +89,14 @@ def export(
         typer.Option(metavar="NAME=VALUE", help="Of a file: an input that never changes. Repeat for several."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Start of the random numbers that dropout draws.")] = 0,
+    check: Annotated[bool, typer.Option(help="Compare the finished graphs with the model.")] = True,
 ) -> None:
     """Export the training step of an ONNX file or a PyTorch model as a bundle."""
     source, example_inputs = (Path(model), None) if _is_file(model) else _build_model(model)
     chosen_schedule = build("schedule", SCHEDULES, schedule, lr=lr)
-    with err.status("exporting"):
+    with err.status("exporting"), warnings.catch_warnings():
+        # They are among the decisions, which are printed below.
+        warnings.simplefilter("ignore", ExportWarning)
         bundle = edgeopt.export(
             source,
             example_inputs,
@@ -104,8 +110,11 @@ def export(
             batch_norm=batch_norm.value,
             fixed_inputs=dict(map(_fixed_input, fixed_input)) if fixed_input else None,
             seed=seed,
+            check=check,
+            verbose=False,
         )
         bundle.save(output)
+    print_decisions(bundle.decisions, err)
     parameters = [spec for spec in bundle.manifest.tensors if spec.role == "parameter"]
     trained = sum(spec.trainable for spec in parameters)
     out.print(f"wrote {output}: {format_bytes(size_of(output))}, {trained} of {len(parameters)} parameters train")

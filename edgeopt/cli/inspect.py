@@ -11,6 +11,7 @@ from rich.text import Text
 
 from edgeopt.bundle import Bundle, Report
 from edgeopt.cli.console import format_bytes, format_number, new_table, out
+from edgeopt.cli.decisions import print_decisions
 from edgeopt.cli.options import BundlePath, Json
 
 __all__ = ["inspect", "size_of"]
@@ -30,8 +31,9 @@ def inspect(bundle: BundlePath, as_json: Json = False) -> None:
     for table in (_tensors(report), _sizes(report), _inputs(report), _hyperparameters(report), _graphs(report)):
         out.print()
         out.print(table)
-    for decision in report.decisions:
-        out.print(Text.assemble((f"{decision.kind} ", "yellow" if decision.warning else "dim"), decision.text))
+    if report.decisions:
+        out.print("\nDecided by the export", style="bold")
+        print_decisions(report.decisions, out)
 
 
 def size_of(bundle: Path) -> int:
