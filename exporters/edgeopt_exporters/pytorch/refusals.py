@@ -73,8 +73,8 @@ def _refuse_parts(module: torch.nn.Module) -> None:
         kind = type(part)
         if isinstance(part, torch.jit.ScriptModule):
             raise UnsupportedModelError(
-                f"{where} is a ScriptModule ({kind.__name__}) of torch.jit.trace or torch.jit.script, whose Python code "
-                "is gone. Export the module that it was made of; `load_state_dict(scripted.state_dict())` gives it the "
+                f"{where} is a ScriptModule ({kind.__name__}) of torch.jit.trace or torch.jit.script: its code is "
+                "gone. Export the module that it was made of; `load_state_dict(scripted.state_dict())` gives it the "
                 "weights."
             )
         if kind.__module__.startswith(("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")):
