@@ -151,7 +151,7 @@ def test_random_models_are_compared_at_the_quartiles():
 
 
 def test_a_dropout_of_another_ratio_is_found(monkeypatch):
-    original = exporter._export
+    original = exporter._translate
 
     def with_less(*args: Any) -> Any:
         model = original(*args)
@@ -162,7 +162,7 @@ def test_a_dropout_of_another_ratio_is_found(monkeypatch):
                 node.resize_outputs(1)
         return model
 
-    monkeypatch.setattr(exporter, "_export", with_less)
+    monkeypatch.setattr(exporter, "_translate", with_less)
     with pytest.raises(ExportDifferenceError, match="after one training pass"):
         export(nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.5)), torch.randn(4, 6))
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,11 +12,17 @@ import torch
 from edgeopt.errors import UnsupportedModelError
 from edgeopt.training.forward import ForwardGraph, ForwardModel
 from edgeopt_exporters.pytorch import attention, batch_norm, convolution, recurrent, stopped
+from edgeopt_exporters.pytorch.calling import unwrapped
+from edgeopt_exporters.pytorch.capture import Program, capture
 from edgeopt_exporters.pytorch.captured import tidy
+from edgeopt_exporters.pytorch.dimensions import distinguished
+from edgeopt_exporters.pytorch.explaining import explain
 from edgeopt_exporters.pytorch.graph import to_forward_graph
 from edgeopt_exporters.pytorch.inputs import Examples, bind_examples
 from edgeopt_exporters.pytorch.module import Exported, in_mode, output_names
+from edgeopt_exporters.pytorch.quiet import quiet
 from edgeopt_exporters.pytorch.reference import ModuleReference
+from edgeopt_exporters.pytorch.refusals import refuse_module
 
 __all__ = ["from_torch"]
 
@@ -48,13 +50,15 @@ def from_torch(
         SignatureError: The examples do not fit the module.
         UnsupportedModelError: torch cannot export the module; the message carries its reason.
     """
+    module = unwrapped(module)
+    refuse_module(module)
     examples = bind_examples(module, example_inputs, dynamic_batch, dynamic_shapes)
-    outputs = output_names(module, examples.names, examples.tensors)
+    outputs = output_names(module, examples)
+    programs, examples = _capture(module, examples)
     graphs: dict[bool, ForwardGraph] = {}
-    for training in (True, False):
-        with in_mode(module, training=training):
-            program = _export(Exported(module, examples.names, with_buffers=training), examples)
-        graphs[training] = to_forward_graph(program, module, examples, outputs, training)
+    for training, program in programs.items():
+        model = _translate(module, program, examples)
+        graphs[training] = to_forward_graph(model, module, examples, outputs, training)
     forward = ForwardModel(
         train=graphs[True],
         evaluate=graphs[False],
@@ -62,6 +66,7 @@ def from_torch(
         buffers={name: _to_numpy(tensor) for name, tensor in module.named_buffers()},
         frozen=frozenset(name for name, tensor in module.named_parameters() if not tensor.requires_grad),
         provenance={"framework": f"torch {torch.__version__}", "model": type(module).__qualname__},
+        decisions=examples.decisions,
     )
     return forward, ModuleReference(module, examples)
 
@@ -70,13 +75,24 @@ def _to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     return np.array(tensor.detach().cpu().numpy())
 
 
-def _export(module: Exported, examples: Examples) -> ir.Model:
-    dynamic = tuple(dict.fromkeys(own, torch.export.Dim.DYNAMIC) for own in examples.dimensions)
+def _capture(module: torch.nn.Module, examples: Examples) -> tuple[dict[bool, Program], Examples]:
+    """Both modes, with the same dimensions symbolic."""
+    train, settled = _capture_mode(module, examples, training=True)
+    evaluate, final = _capture_mode(module, settled, training=False)
+    if final.dimensions != settled.dimensions:
+        train, final = _capture_mode(module, final, training=True)
+    programs = {True: train, False: evaluate}
+    return programs, distinguished(final, tuple(programs.values()))
+
+
+def _capture_mode(module: torch.nn.Module, examples: Examples, *, training: bool) -> tuple[Program, Examples]:
+    with in_mode(module, training=training):
+        return capture(Exported(module, examples.call, with_buffers=training), examples)
+
+
+def _translate(module: torch.nn.Module, captured: Program, examples: Examples) -> ir.Model:
     try:
-        with _quiet():
-            # Captured here, since torch.onnx would try several ways, one of which bakes in branches on values.
-            with recurrent.WholeRecurrences(), stopped.own_backwards_refused():
-                captured = torch.export.export(module, examples.tensors, dynamic_shapes=(dynamic,), strict=False)
+        with quiet():
             tidy(captured)
             program = torch.onnx.export(
                 captured,
@@ -95,39 +111,7 @@ def _export(module: Exported, examples: Examples) -> ir.Model:
                 verbose=False,
             )
     except Exception as error:  # torch raises whatever the traced code raises, wrapped or not
-        raise UnsupportedModelError(_explain(module.module, error)) from error
+        raise UnsupportedModelError(explain(module, error)) from error
     if program is None:
-        raise UnsupportedModelError(f"torch.onnx.export returned nothing for {type(module.module).__name__}.")
+        raise UnsupportedModelError(f"torch.onnx.export returned nothing for {type(module).__name__}.")
     return program.model
-
-
-def _explain(module: torch.nn.Module, error: BaseException) -> str:
-    causes = []
-    cause: BaseException | None = error
-    while cause is not None:
-        causes.append(cause)
-        cause = cause.__cause__
-    # What this package refuses itself, from inside torch, says all there is to say.
-    refusal = next((cause for cause in causes if isinstance(cause, UnsupportedModelError)), None)
-    if refusal is not None:
-        return f"{type(module).__name__}: {refusal}"
-    root = str(causes[-1]).strip().split("\n\n")[0]
-    return (
-        f"torch could not export {type(module).__name__}: {type(causes[-1]).__name__}: {root}\n"
-        "If a dimension cannot be symbolic, pass dynamic_batch=False or leave it out of dynamic_shapes; "
-        "code that branches on tensor values has to be rewritten."
-    )
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """torch reports its progress and unrelated deprecations; what matters arrives as an exception."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from edgeopt.errors import SignatureError
+from edgeopt_exporters.pytorch.calling import Call, bind_call
+from edgeopt_exporters.pytorch.refusals import refuse_inputs
+from edgeopt_runtime.manifest import Decision
 
 __all__ = ["Examples", "bind_examples"]
 
@@ -21,14 +23,23 @@ class Examples:
     """Example tensors in the order of the graph's inputs.
 
     Attributes:
-        names: The input names, which are the parameter names of the module's `forward`.
-        tensors: One example for each.
+        call: How the module is called with them.
+        tensors: One example for each input.
         dimensions: For each input, the names of its symbolic dimensions by axis.
+        asked: The input and axis of each dimension that was asked for; the others are axis 0 by default.
+        decisions: What was settled about inputs.
     """
 
-    names: tuple[str, ...]
+    call: Call
     tensors: tuple[torch.Tensor, ...]
-    dimensions: tuple[dict[int, str], ...]
+    dimensions: tuple[Mapping[int, str], ...]
+    asked: frozenset[tuple[str, int]] = frozenset()
+    decisions: tuple[Decision, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the inputs."""
+        return self.call.names
 
 
 def bind_examples(
@@ -39,51 +50,106 @@ def bind_examples(
 ) -> Examples:
     """Match the user's examples with the parameters of `module.forward`.
 
+    The batch is axis 0 of the first input that has axes; the inputs whose axis 0 has the same size share it.
+
     Raises:
-        SignatureError: An example is no tensor, fits no parameter, or a name in `dynamic_shapes` is unknown.
+        SignatureError: An example is no tensor, fits no parameter, or `dynamic_shapes` does not fit the examples.
+        UnsupportedModelError: An example is of a kind that no graph computes with.
     """
-    named = _by_name(module, example_inputs)
-    for name, value in named.items():
-        if not isinstance(value, torch.Tensor):
-            raise SignatureError(
-                f"The example for input {name!r} is a {type(value).__name__}; give a torch.Tensor. Settings that are "
-                "no tensors belong into the module (functools.partial, or a small wrapper module)."
-            )
-    unknown = sorted(set(dynamic_shapes or {}) - set(named))
+    call, tensors = bind_call(module, example_inputs)
+    refuse_inputs(call.names, tensors)
+    tensors = _beside(module, tensors)
+    asked = _asked(call.names, tensors, dynamic_shapes or {})
+    dimensions, fixed = _with_batch(call.names, tensors, asked) if dynamic_batch else (asked, ())
+    _refuse_sizes(call.names, tensors, dimensions)
+    constants = (
+        Decision("fixed", name, f"`{name}` is fixed at {value!r}: it is no tensor, so it is part of the graph.")
+        for name, value in call.constants.items()
+        if value is not None
+    )
+    return Examples(
+        call,
+        tuple(_not_one(tensor, own) for tensor, own in zip(tensors, dimensions, strict=True)),
+        dimensions,
+        frozenset((name, axis) for name, own in zip(call.names, asked, strict=True) for axis in own),
+        (*constants, *fixed),
+    )
+
+
+def _beside(module: torch.nn.Module, tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """The examples on the device of the module's parameters, where that is one."""
+    devices = {parameter.device for parameter in module.parameters()}
+    return tuple(tensor.to(device) for tensor in tensors for device in devices) if len(devices) == 1 else tensors
+
+
+def _asked(
+    names: tuple[str, ...], tensors: tuple[torch.Tensor, ...], dynamic_shapes: Mapping[str, Mapping[int, str]]
+) -> tuple[dict[int, str], ...]:
+    """The dimensions of `dynamic_shapes` for each input, with axes counted from the front."""
+    unknown = sorted(set(dynamic_shapes) - set(names))
     if unknown:
-        raise SignatureError(f"dynamic_shapes names {unknown}, but the inputs are {list(named)}.")
+        raise SignatureError(f"dynamic_shapes names {unknown}, but the inputs are {list(names)}.")
     dimensions = []
-    for name, tensor in named.items():
-        own: dict[int, str] = {0: BATCH} if dynamic_batch and tensor.ndim else {}
-        own.update({axis % tensor.ndim: symbol for axis, symbol in (dynamic_shapes or {}).get(name, {}).items()})
+    for name, tensor in zip(names, tensors, strict=True):
+        own: dict[int, str] = {}
+        given = dynamic_shapes.get(name, {})
+        if not isinstance(given, Mapping):
+            raise SignatureError(f"dynamic_shapes[{name!r}] is {given!r}; give {{axis: name}}, as in {{1: 'length'}}.")
+        for axis, symbol in given.items():
+            if not isinstance(symbol, str) or not symbol:
+                raise SignatureError(f"dynamic_shapes[{name!r}][{axis!r}] is {symbol!r}; give the dimension a name.")
+            if not isinstance(axis, int) or not -tensor.ndim <= axis < tensor.ndim:
+                raise SignatureError(
+                    f"dynamic_shapes[{name!r}] names axis {axis!r}, but its example has shape {tuple(tensor.shape)}."
+                )
+            if own.setdefault(axis % tensor.ndim, symbol) != symbol:
+                raise SignatureError(f"dynamic_shapes[{name!r}] names axis {axis % tensor.ndim} twice.")
         dimensions.append(own)
-    tensors = tuple(_not_one(tensor, own) for tensor, own in zip(named.values(), dimensions, strict=True))
-    return Examples(tuple(named), tensors, tuple(dimensions))
+    return tuple(dimensions)
 
 
-def _by_name(module: torch.nn.Module, example_inputs: Any) -> dict[str, Any]:
-    signature = inspect.signature(module.forward)
-    try:
-        if isinstance(example_inputs, Mapping):
-            bound = signature.bind(**example_inputs)
-        elif isinstance(example_inputs, Sequence):
-            bound = signature.bind(*example_inputs)
-        else:
-            bound = signature.bind(example_inputs)
-    except TypeError as error:
-        raise SignatureError(
-            f"The example inputs do not fit {type(module).__name__}.forward{signature}: {error}."
-        ) from error
-    named: dict[str, Any] = {}
-    for name, value in bound.arguments.items():
-        kind = signature.parameters[name].kind
-        if kind is inspect.Parameter.VAR_POSITIONAL:
-            named.update({f"{name}_{position}": item for position, item in enumerate(value)})
-        elif kind is inspect.Parameter.VAR_KEYWORD:
-            named.update(value)
-        else:
-            named[name] = value
-    return named
+def _with_batch(
+    names: tuple[str, ...], tensors: tuple[torch.Tensor, ...], asked: tuple[dict[int, str], ...]
+) -> tuple[tuple[dict[int, str], ...], tuple[Decision, ...]]:
+    """The dimensions with the batch among them, and what was decided about axis 0 of the inputs that do not have it."""
+    first = next((place for place, tensor in enumerate(tensors) if tensor.ndim), None)
+    if first is None:
+        return asked, ()
+    size, symbol = tensors[first].shape[0], asked[first].get(0, BATCH)
+    dimensions, decisions = [], []
+    for name, tensor, own in zip(names, tensors, asked, strict=True):
+        if tensor.ndim and 0 not in own:
+            if tensor.shape[0] == size:
+                own = {0: symbol, **own}
+            else:
+                text = (
+                    f"Axis 0 of `{name}` stays {tensor.shape[0]}: the batch, which is axis 0 of `{names[first]}`, is "
+                    f"{size} in the examples. `dynamic_shapes` can make it a dimension of its own."
+                )
+                decisions.append(Decision("fixed", name, text))
+        dimensions.append(own)
+    return tuple(dimensions), tuple(decisions)
+
+
+def _refuse_sizes(
+    names: tuple[str, ...], tensors: tuple[torch.Tensor, ...], dimensions: tuple[dict[int, str], ...]
+) -> None:
+    """A name has one size, and there is something along it."""
+    seen: dict[str, tuple[str, int, int]] = {}
+    for name, tensor, own in zip(names, tensors, dimensions, strict=True):
+        for axis, symbol in own.items():
+            size = tensor.shape[axis]
+            if size == 0:
+                raise SignatureError(
+                    f"The example for input {name!r} has the shape {tuple(tensor.shape)}: its axis {axis}, "
+                    f"the dimension {symbol!r}, is empty. Give an example with something in it."
+                )
+            other, place, before = seen.setdefault(symbol, (name, axis, size))
+            if before != size:
+                raise SignatureError(
+                    f"The dimension {symbol!r} is axis {place} of {other!r} and axis {axis} of {name!r}, but the "
+                    f"examples have the sizes {before} and {size} there. Give them two names, or examples that agree."
+                )
 
 
 def _not_one(tensor: torch.Tensor, dimensions: Mapping[int, str]) -> torch.Tensor:

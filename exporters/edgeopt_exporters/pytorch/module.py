@@ -10,6 +10,9 @@ from typing import Any
 import torch
 
 from edgeopt.errors import SignatureError
+from edgeopt_exporters.pytorch.calling import Call
+from edgeopt_exporters.pytorch.explaining import failed_call
+from edgeopt_exporters.pytorch.inputs import Examples
 
 __all__ = ["PREFIX", "Exported", "in_mode", "named_outputs", "output_names"]
 
@@ -24,10 +27,10 @@ class Exported(torch.nn.Module):
     statistics, counters and anything else a module keeps become state like the rest.
     """
 
-    def __init__(self, module: torch.nn.Module, names: Sequence[str], with_buffers: bool) -> None:
+    def __init__(self, module: torch.nn.Module, call: Call, with_buffers: bool) -> None:
         super().__init__()
         self.module = module
-        self._names = tuple(names)
+        self._call = call
         self._with_buffers = with_buffers
         self.train(module.training)
 
@@ -38,44 +41,71 @@ class Exported(torch.nn.Module):
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Flat outputs, then buffers."""
-        outputs = self.module(**dict(zip(self._names, inputs, strict=True)))
+        outputs = self._call(self.module, inputs)
         buffers = [buffer.clone() for buffer in self.module.buffers()] if self._with_buffers else []
         return (*(tensor for _, tensor in _named_tensors(outputs)), *buffers)
 
 
 def _named_tensors(outputs: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of whatever a module returns, each with a name."""
+    """The tensors of whatever a module returns, each with a name of its own."""
+    if not isinstance(outputs, (torch.Tensor, Mapping, Sequence)) and not _is_dataclass(outputs):
+        raise SignatureError(
+            f"The module returns a {type(outputs).__name__}; tensors can be exported, and tuples, lists, dicts and "
+            "dataclasses of them."
+        )
+    taken: set[str] = set()
+    for name, tensor in _flat("", outputs):
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        yield name, tensor
+
+
+def _flat(prefix: str, outputs: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Tensors in nested containers, `key.field_0`; the first of a sequence at the top is `output`."""
     if isinstance(outputs, torch.Tensor):
-        yield "output", outputs
+        yield prefix or "output", outputs
         return
+    items: list[tuple[Any, Any]] = []
     if isinstance(outputs, Mapping):
         items = list(outputs.items())
-    elif dataclasses.is_dataclass(outputs) and not isinstance(outputs, type):
+    elif _is_dataclass(outputs):
         items = [(field.name, getattr(outputs, field.name)) for field in dataclasses.fields(outputs)]
-    elif isinstance(outputs, Sequence):
-        fields = getattr(outputs, "_fields", None)
-        names = fields or [f"output_{position}" if position else "output" for position in range(len(outputs))]
-        items = list(zip(names, outputs, strict=True))
-    else:
-        raise SignatureError(
-            f"The module returns a {type(outputs).__name__}; tensors, tuples and dicts can be exported."
-        )
-    for name, value in items:
-        if isinstance(value, torch.Tensor):
-            yield name, value
+    elif (fields := getattr(outputs, "_fields", None)) is not None:
+        items = list(zip(fields, outputs, strict=True))
+    elif isinstance(outputs, Sequence) and not isinstance(outputs, (str, bytes)):
+        items = list(enumerate(outputs))
+        if not prefix and outputs and isinstance(outputs[0], torch.Tensor):
+            items[0] = ("output", outputs[0])
+    for key, value in items:
+        if isinstance(key, str):
+            yield from _flat(f"{prefix}.{key}" if prefix else key, value)
+        else:
+            yield from _flat(f"{prefix or 'output'}_{key}", value)
+
+
+def _is_dataclass(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
 def named_outputs(
-    module: torch.nn.Module, names: Sequence[str], inputs: Sequence[torch.Tensor]
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors that one call of the module returns, each with its name."""
-    return _named_tensors(module(**dict(zip(names, inputs, strict=True))))
+    module: torch.nn.Module, examples: Examples, tensors: Sequence[torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """The tensors that one call of the module with these inputs returns, by name."""
+    return dict(_named_tensors(examples.call(module, tensors)))
 
 
-def output_names(module: torch.nn.Module, names: Sequence[str], inputs: Sequence[torch.Tensor]) -> tuple[str, ...]:
-    """Names of the module's outputs, found by one call in evaluation mode."""
+def output_names(module: torch.nn.Module, examples: Examples) -> tuple[str, ...]:
+    """Names of the module's outputs, found by one call in evaluation mode.
+
+    Raises:
+        SignatureError: The call fails, or returns no tensor.
+    """
     with in_mode(module, training=False), torch.no_grad():
-        found = tuple(name for name, _ in named_outputs(module, names, inputs))
+        try:
+            found = tuple(named_outputs(module, examples, examples.tensors))
+        except Exception as error:  # whatever forward raises
+            raise SignatureError(failed_call(module, error)) from error
     if not found:
         raise SignatureError("The module returns no tensor.")
     return found

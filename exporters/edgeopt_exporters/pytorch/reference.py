@@ -96,7 +96,7 @@ class ModuleReference:
         tensors = [torch.from_numpy(np.array(inputs[name])) for name in self._examples.names]
         if nudge:
             tensors = [_nudged(tensor, nudge, at) for at, tensor in enumerate(tensors)]
-        return dict(named_outputs(self._module, self._examples.names, tensors))
+        return named_outputs(self._module, self._examples, tensors)
 
     @contextlib.contextmanager
     def _run(self, *, training: bool, nudge: float) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""temporary"""
+"""Examples of other sizes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,20 @@ __all__ = ["resized"]
 
 
 def resized(examples: Examples, sizes: Mapping[str, int]) -> tuple[torch.Tensor, ...]:
-    """temporary"""
-    out = []
-    for t, own in zip(examples.tensors, examples.dimensions, strict=True):
-        for axis, name in own.items():
-            if name in sizes:
-                t = t.index_select(axis, torch.arange(sizes[name]) % t.shape[axis])
-        out.append(t)
-    return tuple(out)
+    """The example tensors with other sizes: cut along each named dimension, or repeated from its start.
+
+    Args:
+        examples: What the module was exported with.
+        sizes: The size of each symbolic dimension that shall have another, by name.
+    """
+    return tuple(
+        _resized(tensor, {axis: sizes[symbol] for axis, symbol in own.items() if symbol in sizes})
+        for tensor, own in zip(examples.tensors, examples.dimensions, strict=True)
+    )
+
+
+def _resized(tensor: torch.Tensor, sizes: Mapping[int, int]) -> torch.Tensor:
+    for axis, size in sizes.items():
+        taken = torch.arange(size, device=tensor.device) % tensor.shape[axis]
+        tensor = tensor.index_select(axis, taken)
+    return tensor

@@ -42,6 +42,8 @@ _marker: Any = Op(Opset(_DOMAIN, 1), _schema.name, _schema)
 _library: Any = torch.library.Library("edgeopt", "FRAGMENT")  # type: ignore[no-untyped-call]  # see above
 _library.define("stop_gradient(Tensor input) -> Tensor")
 torch.library.register_fake("edgeopt::stop_gradient", torch.clone, lib=_library)
+# A tensor that forward makes of numbers has its value in the program, and torch computes with it there.
+_library.impl("stop_gradient", torch.clone, "CompositeExplicitAutograd")
 
 
 def stop_outputs(graph: torch.fx.Graph) -> None:
