@@ -17,7 +17,7 @@ from edgeopt.tracing import Array, Tracer
 from edgeopt.tracing.site import Site
 from edgeopt.tracing.subgraphs import bodies, captured, operands
 
-__all__ = ["backward", "dependent_values"]
+__all__ = ["backward", "dependent_values", "is_stopped"]
 
 
 def backward(
@@ -61,8 +61,13 @@ def _carries_gradient(value: ir.Value) -> bool:
     return value.dtype is not None and value.dtype.is_floating_point()
 
 
+def is_stopped(node: ir.Node) -> bool:
+    """Whether the model itself lets no gradient pass here, whatever the operator."""
+    return "edgeopt.stop_gradient" in node.metadata_props
+
+
 def _stops(node: ir.Node) -> bool:
-    return qualified_name(node) in ZERO_DERIVATIVE or "edgeopt.stop_gradient" in node.metadata_props
+    return qualified_name(node) in ZERO_DERIVATIVE or is_stopped(node)
 
 
 def dependent_values(nodes: Iterable[ir.Node], wrt: Iterable[ir.Value]) -> set[ir.Value]:

@@ -2,6 +2,7 @@
 
 from edgeopt.training.compose import compose
 from edgeopt.training.forward import ForwardGraph, ForwardModel
+from edgeopt.training.statistics import BatchNorm
 from edgeopt.training.surgery import Replacement, replace_optimizer
 
-__all__ = ["ForwardGraph", "ForwardModel", "Replacement", "compose", "replace_optimizer"]
+__all__ = ["BatchNorm", "ForwardGraph", "ForwardModel", "Replacement", "compose", "replace_optimizer"]

@@ -15,11 +15,13 @@ from edgeopt.optimizers import OptimizerLike, as_groups
 from edgeopt.tracing import IR_VERSION, OPSET, to_numpy_dtype
 from edgeopt.tracing.shapes import from_ir
 from edgeopt.training.forward import ForwardGraph, ForwardModel
-from edgeopt.training.groups import resolve
+from edgeopt.training.groups import not_frozen, resolve
 from edgeopt.training.plan import Plan, select_trainable
 from edgeopt.training.signatures import OPTIONAL, SIGNATURES
 from edgeopt.training.state import initial_state
+from edgeopt.training.statistics import BatchNorm, hold_statistics
 from edgeopt.training.units import JOINED_SIZE
+from edgeopt.training.unreached import find_unreached
 from edgeopt.transforms import Transform
 from edgeopt_runtime.manifest import InputSpec, Manifest, OutputSpec
 
@@ -42,6 +44,7 @@ def compose(
     joined_size: int = JOINED_SIZE,
     hessian_vector: bool = False,
     recompute: str | Iterable[str] = (),
+    batch_norm: BatchNorm = "auto",
     signatures: Collection[str] = SIGNATURES.keys() - OPTIONAL,
 ) -> Bundle:
     """Build the graphs and the state of a training bundle.
@@ -58,12 +61,14 @@ def compose(
         joined_size: Parameters of at most so many elements are updated together where the rule allows it.
         hessian_vector: Whether to add the graph of Hessian-vector products.
         recompute: "auto" or patterns of node names: activations that are computed again in the backward pass.
+        batch_norm: Which normalisations use running statistics in training, see `BatchNorm`.
         signatures: The graphs to build, besides that of Hessian-vector products.
 
     Raises:
         ParameterPatternError: A pattern matches nothing.
         SignatureError: The loss does not fit the output, or names collide.
         UnsupportedOperatorError: The gradient needs an operator without a rule.
+        UnsupportedModelError: No gradient reaches any parameter.
     """
     outputs = [
         OutputSpec(name, spec.dtype, spec.shape)
@@ -72,10 +77,14 @@ def compose(
     chosen = output or outputs[0].name
     if chosen not in [spec.name for spec in outputs]:
         raise SignatureError(f"The model has no output {chosen!r}; its outputs are {[spec.name for spec in outputs]}.")
-    trained = {name: model.parameters[name] for name in select_trainable(model, trainable)}
+    rules = as_groups(optimizer)
+    selected = {name: model.parameters[name] for name in select_trainable(model, trainable)}
+    trained = not_frozen(rules, selected)
+    model = hold_statistics(model, trained, batch_norm)
+    unreached, decisions = find_unreached(model.train, chosen, trained)
     plan = Plan(
         loss=loss,
-        groups=resolve(as_groups(optimizer), trained, joined_size),
+        groups=resolve(rules, selected, joined_size, unreached),
         transforms=tuple(transforms),
         metrics=tuple(metrics),
         output=chosen,
@@ -101,7 +110,7 @@ def compose(
         outputs=tuple(outputs),
         signatures={name: graph.signature for name, graph in built.items()},
         producer={"edgeopt": version("edgeopt"), **model.provenance, **plan.provenance()},
-        decisions=model.decisions,
+        decisions=(*model.decisions, *decisions),
     )
     return Bundle(
         manifest=manifest,

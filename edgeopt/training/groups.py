@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from edgeopt.training.names import measurement_name, slot_name
 from edgeopt.training.units import JOINED_SIZE, Unit, make_units
 from edgeopt_runtime.manifest import Hyperparameter
 
-__all__ = ["Need", "UpdateGroup", "no_match", "resolve"]
+__all__ = ["Need", "UpdateGroup", "no_match", "not_frozen", "resolve"]
 
 NumpyArray = np.ndarray[Any, Any]
 
@@ -102,7 +102,10 @@ class UpdateGroup:
 
 
 def resolve(
-    optimizer: ParameterGroups, parameters: Mapping[str, NumpyArray], joined_size: int = JOINED_SIZE
+    optimizer: ParameterGroups,
+    parameters: Mapping[str, NumpyArray],
+    joined_size: int = JOINED_SIZE,
+    without: Collection[str] = (),
 ) -> tuple[UpdateGroup, ...]:
     """Give each parameter to its group, and leave out those that are frozen and groups without parameters.
 
@@ -112,22 +115,21 @@ def resolve(
         optimizer: Rules and groups.
         parameters: The parameters to train, by name.
         joined_size: The number of elements up to which parameters are joined where a rule allows it.
+        without: Parameters that a group may name, but that are not updated; a group may have no others.
 
     Raises:
         ParameterPatternError: A group gets no parameter, or all of them are frozen.
         SignatureError: Numbers of two groups would have one name.
     """
-    members: dict[int | None, list[str]] = {place: [] for place in (None, *range(len(optimizer.groups)))}
-    for name, parameter in parameters.items():
-        matching = (place for place, group in enumerate(optimizer.groups) if group.matches(name, parameter.ndim))
-        members[next(matching, None)].append(name)
+    members = _members(optimizer, parameters)
     for place, group in enumerate(optimizer.groups):
         _check(group, optimizer.name(place), members[place], parameters)
-    resolved = tuple(
-        _update_group(optimizer, place, {name: parameters[name] for name in names}, joined_size)
+    updated = {
+        place: {name: parameters[name] for name in names if name not in without}
         for place, names in members.items()
-        if names and not (place is not None and optimizer.groups[place].frozen)
-    )
+        if place is None or not optimizer.groups[place].frozen
+    }
+    resolved = tuple(_update_group(optimizer, place, own, joined_size) for place, own in updated.items() if own)
     if not resolved:
         raise ParameterPatternError("No parameter is trainable: all of them are in frozen groups.")
     numbers: dict[str, Hyperparameter] = {}
@@ -136,6 +138,22 @@ def resolve(
             if numbers.setdefault(full, number) != number:
                 raise SignatureError(f"Two hyperparameters would be called {full!r}; give the group another name.")
     return resolved
+
+
+def not_frozen(optimizer: ParameterGroups, parameters: Mapping[str, NumpyArray]) -> tuple[str, ...]:
+    """Names of the parameters that are in no frozen group."""
+    members = _members(optimizer, parameters)
+    frozen = {name for place, group in enumerate(optimizer.groups) if group.frozen for name in members[place]}
+    return tuple(name for name in parameters if name not in frozen)
+
+
+def _members(optimizer: ParameterGroups, parameters: Mapping[str, NumpyArray]) -> dict[int | None, list[str]]:
+    """The names of each group's parameters; None stands for the group of those that nothing else matches."""
+    members: dict[int | None, list[str]] = {place: [] for place in (None, *range(len(optimizer.groups)))}
+    for name, parameter in parameters.items():
+        matching = (place for place, group in enumerate(optimizer.groups) if group.matches(name, parameter.ndim))
+        members[next(matching, None)].append(name)
+    return members
 
 
 def _check(group: Group, name: str, members: Sequence[str], parameters: Mapping[str, NumpyArray]) -> None:

@@ -6,17 +6,17 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import onnx
 import onnx_ir as ir
 
 from edgeopt.bundle import Bundle
-from edgeopt.errors import SignatureError, UnsupportedModelError
+from edgeopt.errors import ConfigurationError, SignatureError, UnsupportedModelError
 from edgeopt.losses import Loss
 from edgeopt.metrics import Metric
 from edgeopt.optimizers import OptimizerLike
-from edgeopt.training import ForwardModel, compose
+from edgeopt.training import BatchNorm, ForwardModel, compose
 from edgeopt.transforms import Transform
 from edgeopt_exporters.onnx_file import from_onnx
 from edgeopt_exporters.onnx_file.modes import BatchNormMode
@@ -39,7 +39,7 @@ def export(
     dynamic_batch: bool = True,
     dynamic_shapes: Mapping[str, Mapping[int, str]] | None = None,
     output: str | None = None,
-    batch_norm: BatchNormMode = "file",
+    batch_norm: BatchNorm = "auto",
     fixed_inputs: Mapping[str, Any] | None = None,
     seed: int = 0,
     hessian_vector: bool = False,
@@ -70,8 +70,12 @@ def export(
         dynamic_shapes: More symbolic dimensions, by input and axis: `{"tokens": {1: "sequence"}}`.
         output: The model output that loss and metrics read, by name; the first by default. In an ONNX file, any tensor
             will do: the logits in front of a Softmax.
-        batch_norm: For ONNX files. `"file"`: BatchNormalization trains in the mode that the file says, which is frozen
-            statistics unless it was written for training. `"frozen"` and `"train"` say it for all of them.
+        batch_norm: Which statistics BatchNorm, and whatever else has running ones, uses in training. `"auto"`: those
+            that the module or file says, except that a layer none of whose parameters train uses its running
+            statistics, which stay as they are. `"train"`: the batch's, also in layers that do not train; a module's
+            parts that are in evaluation mode stay in it. `"frozen"`: the running ones, everywhere. `"file"`, for ONNX
+            files: in each node those that the file says, which are the running ones unless it was written for
+            training.
         fixed_inputs: For ONNX files. Values of inputs that never change (`{"sr": 16000}`), and that decide branches.
         seed: Start of the random numbers that dropout draws on the device.
         hessian_vector: Whether to add a sixth graph, `hessian_vector`, which
@@ -84,14 +88,16 @@ def export(
             `bundle.decisions` in any case.
 
     Raises:
-        UnsupportedModelError: The model is of an unknown kind, or its framework cannot export it.
+        UnsupportedModelError: The model is of an unknown kind, its framework cannot export it, or no gradient of the
+            loss reaches a trainable parameter.
         SignatureError: Inputs, outputs and targets do not fit together.
         ParameterPatternError: A pattern matches no parameter.
         UnsupportedOperatorError: Operators between the loss and a trainable parameter have no gradient rule; all of
             them are listed.
     """
+    if batch_norm not in get_args(BatchNorm):
+        raise ConfigurationError(f"batch_norm must be one of {', '.join(get_args(BatchNorm))}, got {batch_norm!r}.")
     shapes: dict[str, Any] = {"dynamic_batch": dynamic_batch, "dynamic_shapes": dynamic_shapes}
-    of_files: dict[str, Any] = {"batch_norm": batch_norm, "fixed_inputs": fixed_inputs}
     settings: dict[str, Any] = {
         "loss": loss,
         "optimizer": optimizer,
@@ -102,13 +108,16 @@ def export(
         "seed": seed,
         "hessian_vector": hessian_vector,
         "recompute": recompute,
+        "batch_norm": batch_norm,
     }
     # Whoever holds a torch module has imported torch; asking for it here would cost everyone else its import.
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
-        bundle = _export_module(model, example_inputs, shapes, of_files, settings, check=check)
+        bundle = _export_module(model, example_inputs, shapes, fixed_inputs, settings, check=check)
     elif _is_onnx(model):
-        bundle = compose(from_onnx(model, example_inputs, **shapes, **of_files, output=output), **settings)
+        mode: BatchNormMode = "file" if batch_norm == "auto" else batch_norm
+        forward = from_onnx(model, example_inputs, **shapes, batch_norm=mode, fixed_inputs=fixed_inputs, output=output)
+        bundle = compose(forward, **settings)
     else:
         raise UnsupportedModelError(f"Cannot export a {type(model).__name__}; give a torch.nn.Module or an ONNX file.")
     say(bundle.decisions, verbose=verbose)
@@ -119,12 +128,12 @@ def _export_module(
     module: Any,
     example_inputs: Any,
     shapes: Mapping[str, Any],
-    of_files: Mapping[str, Any],
+    fixed_inputs: Any,
     settings: Mapping[str, Any],
     *,
     check: bool,
 ) -> Bundle:
-    forward, reference = _from_torch(module, example_inputs, shapes, of_files)
+    forward, reference = _from_torch(module, example_inputs, shapes, fixed_inputs, settings["batch_norm"])
     bundle = compose(forward, **settings)
     if not check:
         return bundle
@@ -138,7 +147,7 @@ def _export_module(
         )
     if verdict.unproven:
         fixed = _export_module(
-            module, example_inputs, {**shapes, "dynamic_batch": False}, of_files, settings, check=check
+            module, example_inputs, {**shapes, "dynamic_batch": False}, fixed_inputs, settings, check=check
         )
         decisions = [Decision("fixed", name, f"{name} is fixed: {why}") for name, why in verdict.unproven.items()]
         return _with_decisions(fixed, decisions)
@@ -150,16 +159,17 @@ def _with_decisions(bundle: Bundle, decisions: Iterable[Decision]) -> Bundle:
 
 
 def _from_torch(
-    module: Any, example_inputs: Any, shapes: Mapping[str, Any], of_files: Mapping[str, Any]
+    module: Any, example_inputs: Any, shapes: Mapping[str, Any], fixed_inputs: Any, batch_norm: BatchNorm
 ) -> tuple[ForwardModel, Reference]:
     from edgeopt_exporters.pytorch import from_torch
 
     if example_inputs is None:
         raise SignatureError("A torch.nn.Module needs example_inputs.")
-    given = [name for name, value in of_files.items() if value not in (None, "file")]
+    of_files = {"fixed_inputs": fixed_inputs is not None, 'batch_norm="file"': batch_norm == "file"}
+    given = [name for name, is_given in of_files.items() if is_given]
     if given:
         raise SignatureError(
-            f"{' and '.join(given)} are for ONNX files; a module's parts say themselves how they train."
+            f"{' and '.join(given)} is for ONNX files; a module's parts say themselves how they train."
         )
     return from_torch(module, example_inputs, **shapes)
 

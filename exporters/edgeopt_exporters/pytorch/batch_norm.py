@@ -43,10 +43,19 @@ def _training_batch_norm(
         weight = op.Expand(one, channels)
     if bias is None:
         bias = op.Sub(mean, mean)
+    tracked = running_mean is not None and running_var is not None
+    # In training mode the node does not normalise by the running statistics, but it says which ones are its own.
     normalised, _, _ = op.BatchNormalization(
-        x, weight, bias, mean, variance, epsilon=eps, momentum=1.0 - momentum, training_mode=1
+        x,
+        weight,
+        bias,
+        running_mean if tracked else mean,
+        running_var if tracked else variance,
+        epsilon=eps,
+        momentum=1.0 - momentum,
+        training_mode=1,
     )
-    if running_mean is None or running_var is None:
+    if not tracked:
         return normalised, mean, variance, mean, variance
     count = op.CastLike(op.Div(op.Size(x), op.Size(mean)), x)
     unbiased = op.Mul(variance, op.Div(count, op.Sub(count, one)))

@@ -8,17 +8,18 @@ from typing import NoReturn
 
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import ManifestError
-from edgeopt_runtime.manifest import GraphInput, GraphOutput, Manifest, Signature, TensorSpec
+from edgeopt_runtime.manifest import GraphInput, GraphOutput, Manifest, Signature, TensorSpec, counts_draws
 
 __all__ = ["check_consistency"]
 
-# What each graph may give back; only `predict` gives arrays, only `evaluate` weights, and neither changes the state.
+# What each graph may give back; only `predict` gives arrays, only `evaluate` weights, and of the state neither changes
+# more than the count of random numbers drawn.
 OUTPUT_KINDS = {
     "step": ("state", "metric"),
     "accumulate": ("state", "metric"),
     "apply": ("state", "metric"),
-    "evaluate": ("metric", "weight"),
-    "predict": ("output",),
+    "evaluate": ("state", "metric", "weight"),
+    "predict": ("state", "output"),
     "hessian_vector": ("state", "metric"),
 }
 
@@ -131,6 +132,7 @@ def _check_outputs(where: str, name: str, signature: Signature, manifest: Manife
     where = f"{where}.outputs"
     tensors = {spec.name for spec in manifest.memory}
     outputs = {spec.name for spec in manifest.outputs}
+    counts = {spec.name for spec in manifest.tensors if counts_draws(spec)}
     weights = {port.name for port in signature.outputs if port.kind == "weight"}
     _unique(where, (port.name for port in signature.outputs))
     _unique(where, (port.tensor for port in signature.outputs if port.tensor is not None))
@@ -139,6 +141,8 @@ def _check_outputs(where: str, name: str, signature: Signature, manifest: Manife
             _fail(where, f"has {port.name!r} of kind {port.kind}, which {name} cannot give")
         if port.kind == "state" and port.tensor not in tensors:
             _fail(where, f"replaces the tensor {port.tensor!r} by {port.name!r}, and there is no such tensor")
+        if port.kind == "state" and name in ("evaluate", "predict") and port.tensor not in counts:
+            _fail(where, f"replaces the tensor {port.tensor!r}, and {name} changes nothing but the count of draws")
         if port.kind == "output" and port.name not in outputs:
             _fail(where, f"has {port.name!r}, which is not among the model's outputs")
         _check_links(where, name, port, weights)

@@ -28,11 +28,14 @@ __all__ = [
     "OutputSpec",
     "Signature",
     "TensorSpec",
+    "counts_draws",
     "flat_spec",
 ]
 
 FORMAT = "edgeopt"
 SCHEMA_VERSION = 1
+# Last component of the name of the counter of random numbers drawn.
+DRAWS = "draws"
 
 
 @dataclass(frozen=True)
@@ -234,6 +237,11 @@ def flat_spec(entry: Joined, specs: Mapping[str, TensorSpec]) -> TensorSpec:
     parts = [specs[name] for name in entry.members]
     size = sum(math.prod(part.shape) for part in parts)
     return TensorSpec(entry.name, parts[0].role, parts[0].dtype, (size,), slot=parts[0].slot)
+
+
+def counts_draws(spec: TensorSpec) -> bool:
+    """Whether a tensor is the count of runs that drew random numbers."""
+    return spec.role == "counter" and spec.name.rpartition(".")[2] == DRAWS
 
 
 def _fields(record: Any) -> dict[str, Any]:

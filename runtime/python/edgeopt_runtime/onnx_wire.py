@@ -1,4 +1,4 @@
-"""Turning inputs of a serialized ONNX model into initializers, and looking for external data, without onnx.
+"""Inputs of a serialized ONNX model made initializers, outputs left out, external data found; without onnx.
 
 A protobuf message is a sequence of fields, each a key (number and wire type) and a value, so a message can be changed
 by copying most of its bytes and leaving out or adding fields. The numbers are those of ``onnx.proto``; the encoding is
@@ -7,7 +7,7 @@ described at https://protobuf.dev/programming-guides/encoding/.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeopt_runtime.dtypes import DTYPES
@@ -22,6 +22,7 @@ __all__ = ["bake", "has_external_data"]
 MODEL_GRAPH = 7
 GRAPH_INITIALIZER = 5
 GRAPH_INPUT = 11
+GRAPH_OUTPUT = 12
 VALUE_INFO_NAME = 1
 TENSOR_DIMS = 1
 TENSOR_DATA_TYPE = 2
@@ -56,12 +57,13 @@ class Field(NamedTuple):
     value: memoryview
 
 
-def bake(model: bytes, tensors: Mapping[str, tuple[str, NDArray[Any]]]) -> list[Buffer]:
+def bake(model: bytes, tensors: Mapping[str, tuple[str, NDArray[Any]]], dropped: Collection[str] = ()) -> list[Buffer]:
     """A model in which some graph inputs have become initializers.
 
     Args:
         model: A serialized ``ModelProto``.
         tensors: By input name, the dtype (a key of `DTYPES`) and the values.
+        dropped: Names of graph outputs that are left out.
 
     Returns:
         The pieces of the new model in order; they share the memory of the arrays.
@@ -77,7 +79,11 @@ def bake(model: bytes, tensors: Mapping[str, tuple[str, NDArray[Any]]]) -> list[
             result.append(field.whole)
             continue
         graphs += 1
-        pieces: list[Buffer] = [part.whole for part in _fields(field.value) if _input_name(part) not in tensors]
+        pieces: list[Buffer] = [
+            part.whole
+            for part in _fields(field.value)
+            if _name_of(part, GRAPH_INPUT) not in tensors and _name_of(part, GRAPH_OUTPUT) not in dropped
+        ]
         for name, (dtype, array) in tensors.items():
             pieces.extend(_initializer(name, dtype, array))
         result.extend((_key(MODEL_GRAPH, LENGTH) + _varint(_size(pieces)), *pieces))
@@ -150,8 +156,9 @@ def _read_varint(message: memoryview, position: int) -> tuple[int, int]:
     raise GraphError(f"The ONNX model is damaged: a number does not end at byte {position}.")
 
 
-def _input_name(field: Field) -> str | None:
-    if field.number != GRAPH_INPUT or field.wire_type != LENGTH:
+def _name_of(field: Field, number: int) -> str | None:
+    """The name in a field of a graph if that is an input or an output, whichever has the number; else None."""
+    if field.number != number or field.wire_type != LENGTH:
         return None
     names = [bytes(part.value) for part in _fields(field.value) if part.number == VALUE_INFO_NAME]
     return names[-1].decode("utf-8", "replace") if names else None

@@ -104,7 +104,9 @@ class Program:
             ExecutionError: ONNX Runtime failed.
         """
         binding = self._run(batch)
-        return dict(zip(self._results, binding.copy_outputs_to_cpu(), strict=True))
+        # What was bound first, state and numbers, comes first.
+        arrays = binding.copy_outputs_to_cpu()[len(self._writes) + len(self._scalars) :]
+        return dict(zip(self._results, arrays, strict=True))
 
     def commit(self) -> None:
         """Make what the last run wrote the state."""

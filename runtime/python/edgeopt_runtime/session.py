@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -151,7 +152,9 @@ class TrainingSession:
             return metrics
 
     def evaluate(self, batches: Batch | Iterable[Batch]) -> dict[str, float]:
-        """Loss and metrics without training; the state stays.
+        """Loss and metrics without training.
+
+        The state stays, but for the count of random numbers of a model that draws some in evaluation too.
 
         Over several batches each metric is the mean weighted by what it counts (samples, tokens), so the result does
         not depend on how the data is cut into batches.
@@ -167,12 +170,16 @@ class TrainingSession:
             means = WeightedMeans(self._engine.manifest.signatures["evaluate"])
             for batch in each_batch(batches):
                 means.add(program.run(read(batch)))
+                program.commit()
             if not means.batches:
                 raise BatchError("There is no batch to evaluate.")
             return means.result()
 
     def predict(self, inputs: Any) -> NDArray[Any] | dict[str, NDArray[Any]]:
-        """The model's output, or its outputs by name if it has several; the state stays.
+        """The model's output, or its outputs by name if it has several.
+
+        The state stays, but for the count of random numbers of a model that draws some in evaluation too (a VAE, or
+        Monte Carlo dropout): of such a model each call draws others, and `reset_seed` starts again.
 
         Args:
             inputs: The model's inputs by name or in order, or the array itself if there is one. A mapping may hold
@@ -185,6 +192,7 @@ class TrainingSession:
         with self._lock:
             program, read = self._engine.program("predict")
             outputs = program.predict(read(inputs))
+            program.commit()
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
     def fit(
@@ -257,6 +265,9 @@ class TrainingSession:
     def export_inference(self, path: str | os.PathLike[str]) -> None:
         """Write the trained model as a plain ONNX file that has only the model's inputs.
 
+        A model that draws random numbers in evaluation draws the same ones at every run of the file, those that the
+        next prediction of this session would draw; a `UserWarning` says so.
+
         Raises:
             MissingGraphError: The bundle has no graph for prediction.
             StorageError: The file cannot be written, or the model is larger than 2 GiB.
@@ -273,7 +284,14 @@ class TrainingSession:
                 elif port.kind == "hyper":
                     array = self._engine.hyper.arrays[port.name]
                     tensors[port.name] = array.dtype.name, array
-            replace_file(Path(path), bake(self._engine.graphs[signature.file], tensors))
+            counts = {port.name for port in signature.outputs if port.kind == "state"}
+            if counts:
+                warnings.warn(
+                    "The model draws random numbers in evaluation. A plain file cannot count them, so that this one "
+                    "draws the same at every run; `reset_seed` before the export chooses others.",
+                    stacklevel=2,
+                )
+            replace_file(Path(path), bake(self._engine.graphs[signature.file], tensors, counts))
 
     def parameters(self) -> dict[str, NDArray[Any]]:
         """Copies of the parameters by name; bfloat16 as ``uint16`` arrays of the same bits."""

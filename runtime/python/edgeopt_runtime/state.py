@@ -19,16 +19,13 @@ import onnxruntime
 
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import StateError, UnsupportedVersionError
-from edgeopt_runtime.manifest import Joined, Manifest, Signature, TensorSpec
+from edgeopt_runtime.manifest import Joined, Manifest, Signature, TensorSpec, counts_draws
 from edgeopt_runtime.tensors import aligned_copy, aligned_empty, check_array
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["StateBuffers", "ort_value"]
-
-# Last component of the name of the counter of random numbers drawn.
-DRAWS = "draws"
 
 
 def ort_value(array: NDArray[Any], dtype: str) -> onnxruntime.OrtValue:
@@ -135,7 +132,7 @@ class StateBuffers:
 
     def counts_draws(self, name: str) -> bool:
         """Whether the tensor is the count of runs that drew random numbers."""
-        return self.specs[name].role == "counter" and name.rpartition(".")[2] == DRAWS
+        return counts_draws(self.specs[name])
 
     def _value(self, name: str, side: bool) -> onnxruntime.OrtValue:
         key = name, side

@@ -119,6 +119,9 @@ class _Weights:
         if error is not None:
             for array, kept in zip(self._arrays, self._kept, strict=True):
                 array[...] = kept
+        elif self.evaluations:
+            # A model that is random in evaluation has drawn the same numbers each time, and draws others from now on.
+            self._program.commit()
 
     def move(self, key: Sequence[object], scale: float) -> None:
         """Add a multiple of a direction, which is drawn from its key, one parameter after the other."""
