@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from edgeopt_exporters.pytorch.stopped import stop_outputs
+from edgeopt_exporters.pytorch.translations.stopped import stop_outputs
 
 __all__ = ["tidy"]
 

@@ -15,11 +15,13 @@ import torch
 
 from edgeopt.errors import UnsupportedModelError
 from edgeopt.training.forward import ForwardGraph, ForwardModel
-from edgeopt_exporters.pytorch import attention, batch_norm, convolution, recurrent, stopped
 from edgeopt_exporters.pytorch.captured import tidy
 from edgeopt_exporters.pytorch.graph import to_forward_graph
 from edgeopt_exporters.pytorch.inputs import Examples, bind_examples
 from edgeopt_exporters.pytorch.module import Exported, in_mode, output_names
+from edgeopt_exporters.pytorch.translations import TRANSLATIONS
+from edgeopt_exporters.pytorch.translations.recurrent import WholeRecurrences
+from edgeopt_exporters.pytorch.translations.stopped import own_backwards_refused
 
 __all__ = ["from_torch"]
 
@@ -73,7 +75,7 @@ def _export(module: Exported, examples: Examples) -> ir.Model:
     try:
         with _quiet():
             # Captured here, since torch.onnx would try several ways, one of which bakes in branches on values.
-            with recurrent.WholeRecurrences(), stopped.own_backwards_refused():
+            with WholeRecurrences(), own_backwards_refused():
                 captured = torch.export.export(module, examples.tensors, dynamic_shapes=(dynamic,), strict=False)
             tidy(captured)
             program = torch.onnx.export(
@@ -83,13 +85,7 @@ def _export(module: Exported, examples: Examples) -> ir.Model:
                 # The optimizer merges equal initializers and folds BatchNorm away: both would break training.
                 optimize=False,
                 opset_version=20,
-                custom_translation_table={
-                    **attention.TRANSLATIONS,
-                    **batch_norm.TRANSLATIONS,
-                    **convolution.TRANSLATIONS,
-                    **recurrent.TRANSLATIONS,
-                    **stopped.TRANSLATIONS,
-                },
+                custom_translation_table=dict(TRANSLATIONS),
                 verbose=False,
             )
     except Exception as error:  # torch raises whatever the traced code raises, wrapped or not
