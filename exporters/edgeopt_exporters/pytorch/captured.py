@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from edgeopt_exporters.pytorch.translations import REWRITES
+from edgeopt_exporters.pytorch.translations.rewriting import rewrite
 from edgeopt_exporters.pytorch.translations.stopped import stop_outputs
 
 __all__ = ["tidy"]
@@ -31,6 +33,7 @@ def tidy(program: torch.export.ExportedProgram) -> None:
     """
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
+            rewrite(module.graph, REWRITES)
             _tidy(module.graph)
             stop_outputs(module.graph)
             module.recompile()

@@ -20,6 +20,7 @@ from edgeopt_exporters.pytorch.graph import to_forward_graph
 from edgeopt_exporters.pytorch.inputs import Examples, bind_examples
 from edgeopt_exporters.pytorch.module import Exported, in_mode, output_names
 from edgeopt_exporters.pytorch.translations import TRANSLATIONS
+from edgeopt_exporters.pytorch.translations.numbers import exact_casts
 from edgeopt_exporters.pytorch.translations.recurrent import WholeRecurrences
 from edgeopt_exporters.pytorch.translations.stopped import own_backwards_refused
 
@@ -78,16 +79,17 @@ def _export(module: Exported, examples: Examples) -> ir.Model:
             with WholeRecurrences(), own_backwards_refused():
                 captured = torch.export.export(module, examples.tensors, dynamic_shapes=(dynamic,), strict=False)
             tidy(captured)
-            program = torch.onnx.export(
-                captured,
-                examples.tensors,
-                dynamo=True,
-                # The optimizer merges equal initializers and folds BatchNorm away: both would break training.
-                optimize=False,
-                opset_version=20,
-                custom_translation_table=dict(TRANSLATIONS),
-                verbose=False,
-            )
+            with exact_casts():
+                program = torch.onnx.export(
+                    captured,
+                    examples.tensors,
+                    dynamo=True,
+                    # The optimizer merges equal initializers and folds BatchNorm away: both would break training.
+                    optimize=False,
+                    opset_version=20,
+                    custom_translation_table=dict(TRANSLATIONS),
+                    verbose=False,
+                )
     except Exception as error:  # torch raises whatever the traced code raises, wrapped or not
         raise UnsupportedModelError(_explain(module.module, error)) from error
     if program is None:

@@ -1,21 +1,43 @@
 """Translations of PyTorch's operators to ONNX where those of torch's own exporter are missing or say something else.
 
-One module a family; each has a table `TRANSLATIONS` from an operator to a function that is called with the operator's
-arguments, tensors as values of onnxscript, and records nodes.
+One module a family, with up to three tables by operator or function:
+
+- `TRANSLATIONS`: functions that are called with the operator's arguments, tensors as values of onnxscript, and record
+  ONNX nodes.
+- `REWRITES`: functions that say an operator with others of PyTorch, in the captured program; see `rewriting`.
+- `FUNCTIONS`: the same for what torch cannot capture, called in place of a function while it is captured.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import MappingProxyType, ModuleType
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
-from edgeopt_exporters.pytorch.translations import attention, batch_norm, convolution, recurrent, stopped
-
-__all__ = ["TRANSLATIONS"]
-
-_FAMILIES: tuple[ModuleType, ...] = (attention, batch_norm, convolution, recurrent, stopped)
-
-TRANSLATIONS: MappingProxyType[Any, Callable[..., Any]] = MappingProxyType(
-    {operator: translation for family in _FAMILIES for operator, translation in family.TRANSLATIONS.items()}
+from edgeopt_exporters.pytorch.translations import (
+    attention,
+    batch_norm,
+    convolution,
+    losses,
+    numbers,
+    pooling,
+    recurrent,
+    scatter,
+    stopped,
 )
+
+__all__ = ["FUNCTIONS", "REWRITES", "TRANSLATIONS"]
+
+_FAMILIES = (attention, batch_norm, convolution, losses, numbers, pooling, recurrent, scatter, stopped)
+
+_Table: TypeAlias = "MappingProxyType[Any, Callable[..., Any]]"
+
+
+def _joined(name: str) -> _Table:
+    tables = [getattr(family, name, {}) for family in _FAMILIES]
+    return MappingProxyType({operator: function for table in tables for operator, function in table.items()})
+
+
+TRANSLATIONS = _joined("TRANSLATIONS")
+REWRITES = _joined("REWRITES")
+FUNCTIONS = _joined("FUNCTIONS")
