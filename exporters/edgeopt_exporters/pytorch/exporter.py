@@ -19,9 +19,11 @@ from edgeopt_exporters.pytorch.captured import tidy
 from edgeopt_exporters.pytorch.graph import to_forward_graph
 from edgeopt_exporters.pytorch.inputs import Examples, bind_examples
 from edgeopt_exporters.pytorch.module import Exported, in_mode, output_names
-from edgeopt_exporters.pytorch.translations import TRANSLATIONS
+from edgeopt_exporters.pytorch.translations import FUNCTIONS, TRANSLATIONS
+from edgeopt_exporters.pytorch.translations.batch_norm import cumulative_averages
 from edgeopt_exporters.pytorch.translations.numbers import exact_casts
 from edgeopt_exporters.pytorch.translations.recurrent import WholeRecurrences
+from edgeopt_exporters.pytorch.translations.rewriting import Replaced
 from edgeopt_exporters.pytorch.translations.stopped import own_backwards_refused
 
 __all__ = ["from_torch"]
@@ -76,7 +78,7 @@ def _export(module: Exported, examples: Examples) -> ir.Model:
     try:
         with _quiet():
             # Captured here, since torch.onnx would try several ways, one of which bakes in branches on values.
-            with WholeRecurrences(), own_backwards_refused():
+            with WholeRecurrences(), Replaced(FUNCTIONS), cumulative_averages(), own_backwards_refused():
                 captured = torch.export.export(module, examples.tensors, dynamic_shapes=(dynamic,), strict=False)
             tidy(captured)
             with exact_casts():

@@ -18,9 +18,17 @@ from edgeopt_exporters.pytorch.translations import (
     attention,
     batch_norm,
     convolution,
+    cumulative,
+    distances,
+    embedding_bag,
+    extrema,
+    fake_quantize,
+    instance_norm,
     losses,
     numbers,
     pooling,
+    products,
+    rectifiers,
     recurrent,
     scatter,
     stopped,
@@ -28,7 +36,25 @@ from edgeopt_exporters.pytorch.translations import (
 
 __all__ = ["FUNCTIONS", "REWRITES", "TRANSLATIONS"]
 
-_FAMILIES = (attention, batch_norm, convolution, losses, numbers, pooling, recurrent, scatter, stopped)
+_FAMILIES = (
+    attention,
+    batch_norm,
+    convolution,
+    cumulative,
+    distances,
+    embedding_bag,
+    extrema,
+    fake_quantize,
+    instance_norm,
+    losses,
+    numbers,
+    pooling,
+    products,
+    rectifiers,
+    recurrent,
+    scatter,
+    stopped,
+)
 
 _Table: TypeAlias = "MappingProxyType[Any, Callable[..., Any]]"
 
