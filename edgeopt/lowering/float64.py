@@ -324,3 +324,27 @@ def instance_normalization(n: Site) -> Array:
     inverse = 1.0 / xp.sqrt(op.ReduceMean(centred * centred, axes, keepdims=1) + n.number("epsilon", 1e-5))
     scale, bias = (op.Unsqueeze(n.input(i), list(range(1, x.ndim - 1))) for i in (1, 2))
     return centred * (inverse * scale) + bias
+
+
+def _has_attribute_that_float32_lacks(name: str, n: Site) -> bool:
+    """An attribute is a float32 in a file; a module's own number is a double, and still is one here."""
+    number = n.number(name, 1.0)
+    return is_double(n) and float(np.float32(number)) != number
+
+
+@lowering("BatchNormalization", when=partial(_has_attribute_that_float32_lacks, "epsilon"))
+def batch_normalization(n: Site) -> Array:
+    """What a file cannot say of epsilon goes into the variance."""
+    epsilon = n.number("epsilon", 1e-5)
+    written = float(np.float32(epsilon))
+    variance = n.input(4) + (epsilon - written)
+    return op.BatchNormalization(n.x, n.input(1), n.input(2), n.input(3), variance, epsilon=written)
+
+
+@lowering("Gemm", when=lambda n: any(_has_attribute_that_float32_lacks(name, n) for name in ("alpha", "beta")))
+def gemm(n: Site) -> Array:
+    """The factors as constants."""
+    alpha, beta = n.number("alpha", 1.0), n.number("beta", 1.0)
+    flags = {name: n.attr(name, 0) for name in ("transA", "transB")}
+    product = op.Gemm(n.x, n.input(1), **flags) * alpha
+    return product + n.input(2) * beta if n.has(2) else product

@@ -11,12 +11,16 @@ from typing import Any
 import torch
 
 from edgeopt.errors import EdgeoptError, UnsupportedModelError
-from edgeopt_exporters.pytorch import recurrent, stopped
 from edgeopt_exporters.pytorch.explaining import causes, explain, line_of, root
 from edgeopt_exporters.pytorch.inputs import Examples
 from edgeopt_exporters.pytorch.module import Exported
 from edgeopt_exporters.pytorch.quiet import quiet
 from edgeopt_exporters.pytorch.sizes import resized
+from edgeopt_exporters.pytorch.translations import FUNCTIONS
+from edgeopt_exporters.pytorch.translations.batch_norm import cumulative_averages
+from edgeopt_exporters.pytorch.translations.recurrent import WholeRecurrences
+from edgeopt_exporters.pytorch.translations.rewriting import Replaced
+from edgeopt_exporters.pytorch.translations.stopped import own_backwards_refused
 from edgeopt_runtime.manifest import Decision
 
 __all__ = ["Program", "capture", "input_shapes", "is_used"]
@@ -77,7 +81,7 @@ def _captured(module: Exported, examples: Examples, tensors: tuple[torch.Tensor,
         for name, own in zip(examples.names, examples.dimensions, strict=True)
     )
     # Captured here, since torch.onnx would try several ways, one of which bakes in branches on values.
-    with quiet(), recurrent.WholeRecurrences(), stopped.own_backwards_refused():
+    with quiet(), WholeRecurrences(), Replaced(FUNCTIONS), cumulative_averages(), own_backwards_refused():
         return torch.export.export(module, tensors, dynamic_shapes=(dynamic,), strict=False)
 
 

@@ -11,7 +11,6 @@ import torch
 
 from edgeopt.errors import UnsupportedModelError
 from edgeopt.training.forward import ForwardGraph, ForwardModel
-from edgeopt_exporters.pytorch import attention, batch_norm, convolution, recurrent, stopped
 from edgeopt_exporters.pytorch.calling import unwrapped
 from edgeopt_exporters.pytorch.capture import Program, capture
 from edgeopt_exporters.pytorch.captured import tidy
@@ -23,6 +22,8 @@ from edgeopt_exporters.pytorch.module import Exported, in_mode, output_names
 from edgeopt_exporters.pytorch.quiet import quiet
 from edgeopt_exporters.pytorch.reference import ModuleReference
 from edgeopt_exporters.pytorch.refusals import refuse_module
+from edgeopt_exporters.pytorch.translations import TRANSLATIONS
+from edgeopt_exporters.pytorch.translations.numbers import exact_casts
 
 __all__ = ["from_torch"]
 
@@ -92,7 +93,7 @@ def _capture_mode(module: torch.nn.Module, examples: Examples, *, training: bool
 
 def _translate(module: torch.nn.Module, captured: Program, examples: Examples) -> ir.Model:
     try:
-        with quiet():
+        with quiet(), exact_casts():
             tidy(captured)
             program = torch.onnx.export(
                 captured,
@@ -101,13 +102,7 @@ def _translate(module: torch.nn.Module, captured: Program, examples: Examples) -
                 # The optimizer merges equal initializers and folds BatchNorm away: both would break training.
                 optimize=False,
                 opset_version=20,
-                custom_translation_table={
-                    **attention.TRANSLATIONS,
-                    **batch_norm.TRANSLATIONS,
-                    **convolution.TRANSLATIONS,
-                    **recurrent.TRANSLATIONS,
-                    **stopped.TRANSLATIONS,
-                },
+                custom_translation_table=dict(TRANSLATIONS),
                 verbose=False,
             )
     except Exception as error:  # torch raises whatever the traced code raises, wrapped or not

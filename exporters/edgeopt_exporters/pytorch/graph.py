@@ -13,7 +13,7 @@ from edgeopt.training.forward import ForwardGraph
 from edgeopt_exporters.pytorch.inputs import Examples
 from edgeopt_exporters.pytorch.module import PREFIX
 from edgeopt_exporters.pytorch.node_names import name_after_modules
-from edgeopt_exporters.pytorch.stopped import mark_stopped
+from edgeopt_exporters.pytorch.translations.stopped import mark_stopped
 
 __all__ = ["to_forward_graph"]
 
