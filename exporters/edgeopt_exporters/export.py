@@ -94,7 +94,13 @@ def export(
         forward = _from_torch(model, example_inputs, shapes, {"batch_norm": batch_norm, "fixed_inputs": fixed_inputs})
     elif _is_onnx(model):
         forward = from_onnx(
-            model, example_inputs, **shapes, batch_norm=batch_norm, fixed_inputs=fixed_inputs, output=output
+            model,
+            example_inputs,
+            **shapes,
+            batch_norm=batch_norm,
+            fixed_inputs=fixed_inputs,
+            output=output,
+            check=check,
         )
     else:
         raise UnsupportedModelError(f"Cannot export a {type(model).__name__}; give a torch.nn.Module or an ONNX file.")
