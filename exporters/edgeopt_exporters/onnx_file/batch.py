@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-import onnx_ir.passes.common as common_passes
 
+from edgeopt.canonical import simplify
 from edgeopt.canonical.copies import copied
 from edgeopt.errors import TracingError
 from edgeopt.tracing import OPSET, Array, Tracer
@@ -58,13 +58,12 @@ def make_batch_symbolic(model: ir.Model, inputs: Sequence[str], count: int) -> i
     """A copy whose inputs have the symbolic first dimension "batch" in place of `count`; or why that cannot be.
 
     Args:
-        model: In canonical form but for the folding, with shapes.
+        model: In canonical form.
         inputs: Names of its inputs; the graph's others are weights.
         count: Axis 0 of every input.
     """
     copy = copied(model)
     graph = copy.graph
-    common_passes.ShapeInferencePass(check_type=False, strict_mode=False)(copy)
     walk = _Walk(Tracer(graph), count)
     moving = [value for value in graph.inputs if value.name in inputs and value.shape]
     for value in moving:
@@ -72,8 +71,8 @@ def make_batch_symbolic(model: ir.Model, inputs: Sequence[str], count: int) -> i
     for node in list(graph):
         try:
             walk.visit(node)
-        except TracingError as error:
-            return f"{node.op_type} {node.name!r} needs {count} of them: {str(error).splitlines()[0]}"
+        except TracingError:
+            return f"{node.op_type} {node.name!r} takes no other number of them"
     graph.sort()
     if not any(walk.axis(value) is not None for value in graph.outputs):
         return f"no output has their number ({count}) as a dimension"
@@ -83,7 +82,7 @@ def make_batch_symbolic(model: ir.Model, inputs: Sequence[str], count: int) -> i
     for node in ir.traversal.RecursiveGraphIterator(graph):
         for value in node.outputs:
             value.shape = known.get(value)
-    common_passes.ShapeInferencePass(check_type=False, strict_mode=False)(copy)
+    simplify(copy)
     return copy
 
 
@@ -94,6 +93,8 @@ class _Walk:
         self._tracer, self._count = tracer, count
         graph = tracer.graph
         values = [*graph.inputs, *graph.initializers.values(), *(value for node in graph for value in node.outputs)]
+        # How many elements of the same axis are outside of the examples: positions merged with examples, say.
+        self._outside: dict[ir.Value, int] = {}
         self._before = {value: from_ir(value.shape) for value in values if value.shape is not None}
 
     def move(self, value: ir.Value) -> None:
@@ -141,6 +142,9 @@ class _Walk:
                     self._repeat(node, position, axis, node.inputs[0], axes[0])
         elif node.op_type in _WRITTEN_DOWN and 0 in axes:
             _WRITTEN_DOWN[node.op_type](self, node, axes[0])
+        outside = next((self._outside[value] for value in node.inputs if value in self._outside), 1)
+        if outside != 1 and node.op_type != "Reshape":
+            self._outside.update(dict.fromkeys(node.outputs, outside))
         self._infer(node)
 
     def _infer(self, node: ir.Node) -> None:
@@ -177,18 +181,29 @@ class _Walk:
         """Where the examples go in a Reshape: elements are in the same order before and after it."""
         data = node.inputs[0]
         before, after = self._before.get(data) if data is not None else None, self._before.get(node.outputs[0])
-        if before is None or after is None or not (is_static(before) and is_static(after)):
+        if data is None or before is None or after is None or not (is_static(before) and is_static(after)):
             return None
-        outside = _product(before[:axis])
+        outside = _product(before[:axis]) * self._outside.get(data, 1)
+        products = [_product(after[:at]) for at in range(len(after) + 1)]
         fits = [
             at
-            for at, dim in enumerate(after)
-            if _product(after[:at]) == outside and isinstance(dim, int) and dim % self._count == 0
+            for at in range(len(after))
+            if outside % products[at] == 0 and products[at + 1] % (outside * self._count) == 0
         ]
-        if axis in fits and after[axis] == before[axis]:
-            return axis
-        # Of several axes of one element, any will do.
-        return next((at for at in fits if after[at] == before[axis]), fits[0] if fits else None)
+        # Where several axes may be it, for there is one example: one that stays, one of the right size, one that is
+        # merged with the examples in front (heads) or behind (positions). Features are the last axis, and no examples.
+        exact = [at for at in fits if products[at] == outside]
+        ranked = [
+            *(at for at in exact if at == axis and after[at] == before[axis]),
+            *(at for at in exact if after[at] == self._count),
+            *(at for at in exact if at < len(after) - 1),
+            *(at for at in reversed(fits) if at < len(after) - 1),
+            *fits,
+        ]
+        if not ranked:
+            return None
+        self._outside[node.outputs[0]] = outside // products[ranked[0]]
+        return ranked[0]
 
     def reshape(self, node: ir.Node, axis: int) -> None:
         """The number of examples in a constant target is copied or inferred instead."""
@@ -198,7 +213,7 @@ class _Walk:
         if target is None or at is None or after is None or 0 in after:
             return
         sizes = list(after)
-        copied_dim = at == axis and after[at] == self._before[_there(node.inputs[0])][axis]
+        copied_dim = at == axis and after[at] == self._before[_there(node.inputs[0])][axis] != 0
         sizes[at] = 0 if copied_dim else -1
         self._replace(node, 1, self._tracer.constant(np.asarray(sizes, np.int64)))
         node.attributes.pop("allowzero", None)
@@ -226,6 +241,14 @@ class _Walk:
                 self._replace(node, 2, self._tracer.constant(_with(ends.astype(np.int64), place, _TO_THE_END)))
                 for position in (1, 3, 4):
                     self._as_int64(node, position)
+
+    def squeeze(self, node: ir.Node, _axis: int) -> None:
+        """A Squeeze of all axes of length one is one of those that are so now."""
+        if len(node.inputs) < 2 or node.inputs[1] is None:
+            before = self._before[_there(node.inputs[0])]
+            axes = self._tracer.constant([axis for axis, dim in enumerate(before) if dim == 1])
+            node.resize_inputs(2)
+            self._replace(node, 1, axes)
 
     def resize(self, node: ir.Node, axis: int) -> None:
         """The sizes behind a Resize have the number of examples from its input."""
@@ -292,7 +315,13 @@ class _Walk:
         node.replace_input_with(position, array.value)
 
 
-_WRITTEN_DOWN = {"Expand": _Walk.expand, "Reshape": _Walk.reshape, "Resize": _Walk.resize, "Slice": _Walk.slice}
+_WRITTEN_DOWN = {
+    "Expand": _Walk.expand,
+    "Reshape": _Walk.reshape,
+    "Resize": _Walk.resize,
+    "Slice": _Walk.slice,
+    "Squeeze": _Walk.squeeze,
+}
 
 
 def _there(value: ir.Value | None) -> ir.Value:

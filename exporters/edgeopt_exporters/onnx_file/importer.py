@@ -143,31 +143,38 @@ def _forward(prepared: _Prepared, request: _Request, proof: Proof | None) -> For
     if not weights.parameters:
         raise UnsupportedModelError(_nothing_to_train(graph))
     convert(loaded)
-    if not request.dynamic_batch or request.dynamic_shapes:
-        return _finished(loaded, names, weights, request)
-    static = [value for value in graph.inputs if value.name in names and value.shape is not None]
-    if any(isinstance(value.shape[0], ir.SymbolicDim) for value in static if value.shape):
-        return _finished(loaded, names, weights, request)
-    count = number_of_examples(loaded, names)
-    candidate = count if isinstance(count, str) else make_batch_symbolic(loaded, names, count)
-    if isinstance(count, int) and isinstance(candidate, ir.Model):
-        forward = _finished(candidate, names, weights, request)
-        why = None
-        if proof is not None:
-            why = proof.batch_problem(count, forward, lambda: _finished(copied(loaded), names, weights, request))
-        if why is None:
-            proven = "" if proof is None else f": of {2 * count + 1} together, each gives what it gives in the file"
-            decision = Decision("symbolic", BATCH, f"{BATCH} is symbolic, where the file has {count}{proven}")
-            return replace(forward, decisions=(decision,))
-        candidate = why
-    size = count if isinstance(count, int) else "what it is in the file"
-    decision = Decision("fixed", BATCH, f"the number of examples is fixed at {size}: {candidate}")
-    return replace(_finished(loaded, names, weights, request), decisions=(decision,))
+    forward = _finished(loaded, names, weights, request)
+    shapes = [value.shape for value in graph.inputs if value.name in names and value.shape]
+    if not request.dynamic_batch or request.dynamic_shapes or any(not isinstance(shape[0], int) for shape in shapes):
+        return forward
+    return _with_batch(forward, proof)
+
+
+def _with_batch(forward: ForwardModel, proof: Proof | None) -> ForwardModel:
+    """The same for any number of examples, where nothing in it ties them to theirs."""
+    names = forward.evaluate.inputs
+    count = number_of_examples(forward.evaluate.model, names)
+    why = count if isinstance(count, str) else None
+    if isinstance(count, int):
+        train, evaluate = (make_batch_symbolic(mode.model, names, count) for mode in (forward.train, forward.evaluate))
+        why = evaluate if isinstance(evaluate, str) else train if isinstance(train, str) else None
+        if isinstance(train, ir.Model) and isinstance(evaluate, ir.Model):
+            candidate = replace(
+                forward,
+                train=replace(forward.train, model=train),
+                evaluate=replace(forward.evaluate, model=evaluate),
+            )
+            why = None if proof is None else proof.batch_problem(count, candidate, forward)
+            if why is None:
+                proven = "" if proof is None else f": of {2 * count + 1} together, each gives what it gives in the file"
+                text = f"{BATCH} is symbolic, where the file has {count}{proven}"
+                return replace(candidate, decisions=(Decision("symbolic", BATCH, text),))
+    size = f"fixed at {count}" if isinstance(count, int) else "as in the file"
+    return replace(forward, decisions=(Decision("fixed", BATCH, f"the number of examples is {size}: {why}"),))
 
 
 def _finished(loaded: ir.Model, names: tuple[str, ...], weights: Weights, request: _Request) -> ForwardModel:
     """The two modes of a model in canonical form but for the folding."""
-    weights = weights.copy()
     train, evaluate = loaded, copied(loaded)
     updates = training_mode(train.graph, request.batch_norm, dropout=request.dropout)
     outputs = tuple(value.name or "" for value in train.graph.outputs)

@@ -114,19 +114,20 @@ class Proof:
         self._proven = not found
         return bool(found)
 
-    def batch_problem(self, count: int, forward: ForwardModel, static: Callable[[], ForwardModel]) -> str | None:
+    def batch_problem(self, count: int, forward: ForwardModel, static: ForwardModel) -> str | None:
         """Why a graph with a symbolic batch is not the file, run for `count` examples at a time; None if it is.
 
         Args:
             count: How many examples the file takes.
             forward: The graph.
-            static: Makes the graph with the file's own number, for a file that ONNX Runtime does not run.
+            static: The graph with the file's own number, for a file that ONNX Runtime does not run.
         """
         if self._feeds is None:
             return self._unchecked
         try:
             exported = _exported(forward)
-            run = self._original.run if self._promises and self._original else _exported(static()).run
+            training = Exported(forward.train.model, {**forward.parameters, **forward.buffers})
+            run = self._original.run if self._promises and self._original else _exported(static).run
             if self._promises is not None and (lines := self._compared(exported, self._promises.base)):
                 return lines[0]
             for total in (2 * count + 1, *([1] if count > 1 else [])):
@@ -135,6 +136,8 @@ class Proof:
                 lines = self._differences(_fitted(expected, found, count, total), found, exported, feeds)
                 if lines:
                     return f"of {total} together, {lines[0]}"
+                # Nobody says what it gives, where it drops elements; but it has to run.
+                training.run(feeds)
         except NotRun as error:
             return f"ONNX Runtime fails: {error}"
         self._proven = True

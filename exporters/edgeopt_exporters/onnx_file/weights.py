@@ -23,10 +23,6 @@ class Weights:
     statistics: dict[str, NDArray[Any]] = field(default_factory=dict)
     frozen: set[str] = field(default_factory=set)
 
-    def copy(self) -> Weights:
-        """The same weights, to be thinned out."""
-        return Weights(dict(self.parameters), dict(self.statistics), set(self.frozen))
-
 
 def lift_weights(graph: ir.Graph) -> Weights:
     """Make the weights of a graph, and of the bodies in it, inputs of the graph, in place.
