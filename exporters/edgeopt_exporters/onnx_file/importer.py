@@ -26,10 +26,10 @@ from edgeopt_exporters.onnx_file.examples import BATCH, by_name, input_of, set_s
 from edgeopt_exporters.onnx_file.modes import BatchNormMode, evaluation_mode, training_mode
 from edgeopt_exporters.onnx_file.proof import Proof
 from edgeopt_exporters.onnx_file.reading import OnnxModel, read
-from edgeopt_exporters.onnx_file.weights import Weights, lift_weights
+from edgeopt_exporters.onnx_file.weights import Constant, Weights, decided, lift_weights
 from edgeopt_runtime.manifest import Decision
 
-__all__ = ["OnnxModel", "from_onnx"]
+__all__ = ["OnnxModel", "constants_of", "from_onnx"]
 
 
 def from_onnx(
@@ -93,6 +93,19 @@ def from_onnx(
     return forward if proof is None else replace(forward, decisions=(*forward.decisions, *proof.decisions))
 
 
+def constants_of(model: OnnxModel) -> list[Constant]:
+    """The floating-point constants of a file in the order of the file, each with the role that it gets, and why.
+
+    Raises:
+        UnsupportedModelError: The file cannot be read.
+    """
+    loaded = read(model)
+    inline_functions(loaded)
+    common_passes.RemoveInitializersFromInputsPass()(loaded)
+    fix_names(loaded)
+    return lift_weights(loaded.graph).constants
+
+
 @dataclass(frozen=True)
 class _Request:
     """What the caller wants, as `from_onnx` has it."""
@@ -143,7 +156,7 @@ def _forward(prepared: _Prepared, request: _Request, proof: Proof | None) -> For
     if not weights.parameters:
         raise UnsupportedModelError(_nothing_to_train(graph))
     convert(loaded)
-    forward = _finished(loaded, names, weights, request)
+    forward = replace(_finished(loaded, names, weights, request), decisions=decided(weights.constants))
     shapes = [value.shape for value in graph.inputs if value.name in names and value.shape]
     if not request.dynamic_batch or request.dynamic_shapes or any(not isinstance(shape[0], int) for shape in shapes):
         return forward
@@ -168,9 +181,10 @@ def _with_batch(forward: ForwardModel, proof: Proof | None) -> ForwardModel:
             if why is None:
                 proven = "" if proof is None else f": of {2 * count + 1} together, each gives what it gives in the file"
                 text = f"{BATCH} is symbolic, where the file has {count}{proven}"
-                return replace(candidate, decisions=(Decision("symbolic", BATCH, text),))
+                return replace(candidate, decisions=(*forward.decisions, Decision("symbolic", BATCH, text)))
     size = f"fixed at {count}" if isinstance(count, int) else "as in the file"
-    return replace(forward, decisions=(Decision("fixed", BATCH, f"the number of examples is {size}: {why}"),))
+    decision = Decision("fixed", BATCH, f"the number of examples is {size}: {why}")
+    return replace(forward, decisions=(*forward.decisions, decision))
 
 
 def _finished(loaded: ir.Model, names: tuple[str, ...], weights: Weights, request: _Request) -> ForwardModel:
