@@ -140,8 +140,8 @@ PRODUCTS = frozenset(
 )
 #: The first input comes out in another form, and stays what it is.
 PASSING = frozenset(
-    {"Cast", "CastLike", "DequantizeLinear", "Flatten", "Identity", "QuantizeLinear", "Reshape", "Slice", "Split"}
-    | {"Squeeze", "Transpose", "Unsqueeze"}
+    {"Cast", "CastLike", "DequantizeLinear", "Expand", "Flatten", "Identity", "QuantizeLinear", "Reshape"}
+    | {"Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
 )
 #: What a constant is here, the other operand says.
 ARITHMETIC = frozenset({"Add", "Div", "Max", "Mean", "Min", "Mod", "Mul", "Pow", "Sub", "Sum", "Where"})

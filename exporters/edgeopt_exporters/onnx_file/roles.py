@@ -41,11 +41,13 @@ class RoleGuess:
         role: What becomes of the constant.
         reason: What speaks for it, in a few words.
         certain: Whether nothing speaks against it.
+        otherwise: What it would be if its values said nothing.
     """
 
     role: Role
     reason: str
     certain: bool = True
+    otherwise: Role | None = None
 
 
 @dataclass(frozen=True)
@@ -66,14 +68,18 @@ class Use:
 
 
 # In the last part of a name.
-_OF_WEIGHTS = re.compile(r"weight|kernel|bias|gamma|beta|embed|lora|alpha|slope|scale|gain|shift|^[wbg]\d*$", re.I)
+_OF_WEIGHTS = re.compile(
+    r"weight|kernel|bias|gamma|beta|embed|token|lora|alpha|slope|scale|gain|shift|^[wbg]\d*$", re.I
+)
 _OF_STATISTICS = re.compile(r"(running|moving)_?(mean|var)", re.I)
 # As exporters name what they made themselves.
 _MADE_UP = re.compile(
     r"^\d+$|^_?val_\d+$|constant(_\d+)?(_output_\d+)?$|^onnx::\w+_\d+$|const_fold_opt|^_?const|zeros?(_bias)?(_\d+)?$",
     re.I,
 )
-_NORMALISERS = frozenset({"Div", "InstanceNormalization", "LayerNormalization", "MeanVarianceNormalization"})
+_NORMALISERS = frozenset(
+    {"BatchNormalization", "Div", "InstanceNormalization", "LayerNormalization", "MeanVarianceNormalization"}
+)
 _INVERSES = frozenset({"Reciprocal", "Div", "Pow"})
 _CHANNELS = (1, 3, 4)
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
@@ -182,7 +188,7 @@ def role_of(flow: Flow, value: ir.Value, array: NDArray[np.generic]) -> RoleGues
     if array.size > 1 and (pattern := pattern_of(array)) is not None:
         if "masks" in pattern:
             return RoleGuess(Role.SETTING, pattern)
-        return RoleGuess(Role.FROZEN, pattern, certain=not _OF_WEIGHTS.search(name))
+        return RoleGuess(Role.FROZEN, pattern, certain=not _OF_WEIGHTS.search(name), otherwise=guess.role)
     if guess.role is Role.PARAMETER and _is_made_up(value.name or "", array):
         return RoleGuess(Role.FROZEN, "zeros under a name that an exporter made up", certain=False)
     if guess.role is Role.PARAMETER and not guess.certain and _OF_WEIGHTS.search(name):

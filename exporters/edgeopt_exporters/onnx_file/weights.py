@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,9 +35,7 @@ def decided(constants: Sequence[Constant]) -> tuple[Decision, ...]:
     guesses = [one for one in constants if not one.guess.certain and one.guess.role is not Role.SETTING]
     if len(guesses) <= _MOST:
         return tuple(
-            Decision(
-                "role", one.name, f"{one.name} is {_said(one.guess.role)}, a guess: {one.guess.reason}", warning=True
-            )
+            Decision("role", one.name, f"guessed: {one.name} is {_said(one.guess.role)}; {one.guess.reason}", True)
             for one in guesses
         )
     parts = []
@@ -74,8 +72,7 @@ def lift_weights(graph: ir.Graph) -> Weights:
     weights = Weights()
     taken = _names(graph)
     flow = Flow(graph)
-    for value, array in list(_constants(graph)):
-        guess = role_of(flow, value, array)
+    for value, array, guess in _guessed(flow, graph):
         name, role = value.name or "", guess.role
         weights.constants.append(Constant(name, array.dtype.name, array.shape, guess))
         if role is Role.SETTING:
@@ -107,6 +104,20 @@ def lift_weights(graph: ir.Graph) -> Weights:
         _replace(graph, value, _input(graph, name, array))
         _add(weights, name, array, role)
     return weights
+
+
+def _guessed(flow: Flow, graph: ir.Graph) -> list[tuple[ir.Value, NDArray[Any], RoleGuess]]:
+    """Every floating-point constant with its role.
+
+    Where nothing else could be trained, weights that their values speak against are.
+    """
+    found = [(value, array, role_of(flow, value, array)) for value, array in _constants(graph)]
+    if any(guess.role is Role.PARAMETER for _, _, guess in found):
+        return found
+    return [
+        (value, array, guess if guess.otherwise is None else replace(guess, role=guess.otherwise, certain=False))
+        for value, array, guess in found
+    ]
 
 
 def _add(weights: Weights, name: str, array: NDArray[Any], role: Role) -> None:
