@@ -116,7 +116,15 @@ def export(
         bundle = _export_module(model, example_inputs, shapes, fixed_inputs, settings, check=check)
     elif _is_onnx(model):
         mode: BatchNormMode = "file" if batch_norm == "auto" else batch_norm
-        forward = from_onnx(model, example_inputs, **shapes, batch_norm=mode, fixed_inputs=fixed_inputs, output=output)
+        forward = from_onnx(
+            model,
+            example_inputs,
+            **shapes,
+            batch_norm=mode,
+            fixed_inputs=fixed_inputs,
+            output=output,
+            check=check,
+        )
         bundle = compose(forward, **settings)
     else:
         raise UnsupportedModelError(f"Cannot export a {type(model).__name__}; give a torch.nn.Module or an ONNX file.")
