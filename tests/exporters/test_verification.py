@@ -13,7 +13,7 @@ from torch import nn
 import edgeopt
 from edgeopt.errors import ExportDifferenceError, ExportWarning, SignatureError
 from edgeopt_exporters.pytorch import exporter
-from edgeopt_exporters.pytorch.translations import batch_norm
+from edgeopt_exporters.pytorch.translations import TRANSLATIONS, batch_norm
 
 op: Any = opset18
 aten = torch.ops.aten
@@ -42,7 +42,7 @@ def translated(monkeypatch):
     """Put a translation of one's own into the table that torch's exporter gets."""
 
     def put(operator: Any, translation: Any) -> None:
-        monkeypatch.setattr(exporter, "TRANSLATIONS", {**exporter.TRANSLATIONS, operator: translation})
+        monkeypatch.setattr(exporter, "TRANSLATIONS", {**TRANSLATIONS, operator: translation})
 
     return put
 
