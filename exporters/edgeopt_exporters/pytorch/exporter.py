@@ -22,6 +22,7 @@ from edgeopt_exporters.pytorch.module import Exported, in_mode, output_names
 from edgeopt_exporters.pytorch.quiet import quiet
 from edgeopt_exporters.pytorch.reference import ModuleReference
 from edgeopt_exporters.pytorch.refusals import refuse_module
+from edgeopt_exporters.pytorch.torchlib import read_once
 from edgeopt_exporters.pytorch.translations import TRANSLATIONS
 from edgeopt_exporters.pytorch.translations.numbers import exact_casts
 
@@ -93,7 +94,7 @@ def _capture_mode(module: torch.nn.Module, examples: Examples, *, training: bool
 
 def _translate(module: torch.nn.Module, captured: Program, examples: Examples) -> ir.Model:
     try:
-        with quiet(), exact_casts():
+        with quiet(), exact_casts(), read_once():
             tidy(captured)
             program = torch.onnx.export(
                 captured,
