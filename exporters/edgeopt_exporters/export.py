@@ -66,7 +66,8 @@ def export(
             dimensions stay; one that has none gets this one where its operators allow it.
         dynamic_shapes: More symbolic dimensions, by input and axis: `{"tokens": {1: "sequence"}}`.
         output: The model output that loss and metrics read, by name; the first by default. In an ONNX file, any tensor
-            will do: the logits in front of a Softmax.
+            will do: the logits in front of a Softmax. Of a module that returns more in training than in evaluation
+            (auxiliary heads), the training output that evaluation returns.
         batch_norm: For ONNX files. `"file"`: BatchNormalization trains in the mode that the file says, which is frozen
             statistics unless it was written for training. `"frozen"` and `"train"` say it for all of them.
         fixed_inputs: For ONNX files. Values of inputs that never change (`{"sr": 16000}`), and that decide branches.
@@ -91,7 +92,9 @@ def export(
     # Whoever holds a torch module has imported torch; asking for it here would cost everyone else its import.
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
-        forward = _from_torch(model, example_inputs, shapes, {"batch_norm": batch_norm, "fixed_inputs": fixed_inputs})
+        forward = _from_torch(
+            model, example_inputs, shapes | {"output": output}, {"batch_norm": batch_norm, "fixed_inputs": fixed_inputs}
+        )
     elif _is_onnx(model):
         forward = from_onnx(
             model, example_inputs, **shapes, batch_norm=batch_norm, fixed_inputs=fixed_inputs, output=output

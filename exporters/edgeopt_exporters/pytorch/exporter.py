@@ -6,20 +6,27 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 import torch
+from torch.fx.traceback import preserve_node_meta
 
 from edgeopt.errors import UnsupportedModelError
 from edgeopt.training.forward import ForwardGraph, ForwardModel
-from edgeopt_exporters.pytorch import attention, batch_norm, convolution, recurrent, stopped
+from edgeopt_exporters.pytorch import attention, batch_norm, checkpoints, convolution, recurrent, stopped, written
+from edgeopt_exporters.pytorch.calls import inference_as_no_grad, own_gradients_refused
 from edgeopt_exporters.pytorch.captured import tidy
-from edgeopt_exporters.pytorch.graph import to_forward_graph
+from edgeopt_exporters.pytorch.graph import stateless, to_forward_graph
+from edgeopt_exporters.pytorch.hooks import refuse_gradient_hooks
 from edgeopt_exporters.pytorch.inputs import Examples, bind_examples
-from edgeopt_exporters.pytorch.module import Exported, in_mode, output_names
+from edgeopt_exporters.pytorch.module import Exported, in_mode
+from edgeopt_exporters.pytorch.outputs import paired
+from edgeopt_exporters.pytorch.preserved import preserved
+from edgeopt_exporters.pytorch.trial import try_out
+from edgeopt_runtime.manifest import Decision
 
 __all__ = ["from_torch"]
 
@@ -30,6 +37,7 @@ def from_torch(
     *,
     dynamic_batch: bool = True,
     dynamic_shapes: Mapping[str, Mapping[int, str]] | None = None,
+    output: str | None = None,
 ) -> ForwardModel:
     """Export a module twice, for training and for evaluation.
 
@@ -42,26 +50,52 @@ def from_torch(
         example_inputs: A tensor, a tuple of tensors, or a mapping by the names of `forward`'s parameters.
         dynamic_batch: Whether axis 0 of every input is the symbolic dimension "batch".
         dynamic_shapes: More symbolic dimensions, `{"tokens": {1: "sequence"}}`.
+        output: The training output that is read by the loss. Where evaluation returns one tensor and training several,
+            it says which of them that is.
 
     Raises:
-        SignatureError: The examples do not fit the module.
-        UnsupportedModelError: torch cannot export the module; the message carries its reason.
+        SignatureError: The examples do not fit the module; or it returns in training and in evaluation what cannot be
+            told to be the same.
+        UnsupportedModelError: torch cannot export the module; the message carries its reason. Or forward does what no
+            graph can say: hooks on gradients, a backward pass, values kept in attributes.
     """
+    refuse_gradient_hooks(module)
     examples = bind_examples(module, example_inputs, dynamic_batch, dynamic_shapes)
-    outputs = output_names(module, examples.names, examples.tensors)
+    # Before anything else runs: tracing may move them.
+    parameters = {name: _to_numpy(tensor) for name, tensor in module.named_parameters()}
+    buffers = {name: _to_numpy(tensor) for name, tensor in module.named_buffers()}
+
+    def call() -> Any:
+        # On copies, since forward may write into its inputs.
+        copies = [tensor.detach().clone() for tensor in examples.tensors]
+        return module(**dict(zip(examples.names, copies, strict=True)))
+
+    trial = try_out(module, call)
+    outputs = dict(zip((True, False), paired(trial, output), strict=True))
     graphs: dict[bool, ForwardGraph] = {}
     for training in (True, False):
-        with in_mode(module, training=training):
-            program = _export(Exported(module, examples.names, with_buffers=training), examples)
-        graphs[training] = to_forward_graph(program, module, examples, outputs, training)
+        with preserved(module), in_mode(module, training=training):
+            program = _export(Exported(module, examples.names), examples)
+            graphs[training] = to_forward_graph(program, module, examples, outputs[training])
+    written = graphs[False].updated_buffers, graphs[False].updated_parameters
     return ForwardModel(
         train=graphs[True],
-        evaluate=graphs[False],
-        parameters={name: _to_numpy(tensor) for name, tensor in module.named_parameters()},
-        buffers={name: _to_numpy(tensor) for name, tensor in module.named_buffers()},
+        evaluate=stateless(graphs[False]),
+        parameters=parameters,
+        buffers=buffers,
         frozen=frozenset(name for name, tensor in module.named_parameters() if not tensor.requires_grad),
         provenance={"framework": f"torch {torch.__version__}", "model": type(module).__qualname__},
+        decisions=(*trial.decisions, *_forgotten(written)),
     )
+
+
+def _forgotten(written: tuple[Sequence[str], Sequence[str]]) -> Iterator[Decision]:
+    for name in (*written[0], *written[1]):
+        yield Decision(
+            "frozen",
+            name,
+            f"In evaluation forward writes into {name!r}, which evaluate and predict use but do not keep.",
+        )
 
 
 def _to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
@@ -73,7 +107,7 @@ def _export(module: Exported, examples: Examples) -> ir.Model:
     try:
         with _quiet():
             # Captured here, since torch.onnx would try several ways, one of which bakes in branches on values.
-            with recurrent.WholeRecurrences(), stopped.own_backwards_refused():
+            with recurrent.WholeRecurrences(), stopped.own_backwards_refused(), _as_captured():
                 captured = torch.export.export(module, examples.tensors, dynamic_shapes=(dynamic,), strict=False)
             tidy(captured)
             program = torch.onnx.export(
@@ -89,6 +123,8 @@ def _export(module: Exported, examples: Examples) -> ir.Model:
                     **convolution.TRANSLATIONS,
                     **recurrent.TRANSLATIONS,
                     **stopped.TRANSLATIONS,
+                    **checkpoints.TRANSLATIONS,
+                    **written.TRANSLATIONS,
                 },
                 verbose=False,
             )
@@ -115,6 +151,18 @@ def _explain(module: torch.nn.Module, error: BaseException) -> str:
         "If a dimension cannot be symbolic, pass dynamic_batch=False or leave it out of dynamic_shapes; "
         "code that branches on tensor values has to be rewritten."
     )
+
+
+@contextlib.contextmanager
+def _as_captured() -> Iterator[None]:
+    """What torch.export would not see is said in a way that it does; annotations of nodes are kept."""
+    with contextlib.ExitStack() as stack:
+        # Whatever the caller has switched off, training needs gradients.
+        for context in (torch.inference_mode(False), torch.enable_grad(), preserve_node_meta()):
+            stack.enter_context(context)
+        for context in (inference_as_no_grad(), own_gradients_refused(), checkpoints.checkpoints_called()):
+            stack.enter_context(context)
+        yield
 
 
 @contextlib.contextmanager

@@ -1,34 +1,36 @@
-"""The module as the exporter sees it: flat outputs, and every buffer's new value among them."""
+"""The module as the exporter sees it: flat outputs, and the new values of its state among them."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from edgeopt.errors import SignatureError
+from edgeopt_exporters.pytorch.calls import TensorCalls
 
-__all__ = ["PREFIX", "Exported", "in_mode", "output_names"]
+__all__ = ["PREFIX", "Exported", "Returned", "alike", "in_mode"]
 
 # Initializers come out as `module.<the module's own name>`.
 PREFIX = "module."
 
 
 class Exported(torch.nn.Module):
-    """Calls the module with its inputs by position; returns its tensors flat, then its buffers as the call leaves them.
+    """Calls the module with its inputs by position; returns its tensors flat, then its state as the call leaves it.
 
     Cloning a buffer after the call makes its new value an ordinary output of the exported graph, so that running
-    statistics, counters and anything else a module keeps become state like the rest.
+    statistics, counters and anything else a module keeps become state like the rest. So do parameters that forward
+    writes into.
     """
 
-    def __init__(self, module: torch.nn.Module, names: Sequence[str], with_buffers: bool) -> None:
+    def __init__(self, module: torch.nn.Module, names: Sequence[str]) -> None:
         super().__init__()
         self.module = module
         self._names = tuple(names)
-        self._with_buffers = with_buffers
         self.train(module.training)
 
     def train(self, mode: bool = True) -> Exported:
@@ -37,42 +39,75 @@ class Exported(torch.nn.Module):
         return self
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Flat outputs, then buffers."""
-        outputs = self.module(**dict(zip(self._names, inputs, strict=True)))
-        buffers = [buffer.clone() for buffer in self.module.buffers()] if self._with_buffers else []
-        return (*(tensor for _, tensor in _named_tensors(outputs)), *buffers)
+        """Flat outputs, then buffers, then parameters."""
+        with TensorCalls(self.module, capturing=True):
+            outputs = self.module(**dict(zip(self._names, inputs, strict=True)))
+        buffers = [buffer.clone() for buffer in self.module.buffers()]
+        parameters = [parameter.detach().clone() for parameter in self.module.parameters()]
+        return (*Returned.of(outputs).tensors, *buffers, *parameters)
 
 
-def _named_tensors(outputs: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of whatever a module returns, each with a name."""
-    if isinstance(outputs, torch.Tensor):
-        yield "output", outputs
-        return
-    if isinstance(outputs, Mapping):
-        items = list(outputs.items())
-    elif dataclasses.is_dataclass(outputs) and not isinstance(outputs, type):
-        items = [(field.name, getattr(outputs, field.name)) for field in dataclasses.fields(outputs)]
-    elif isinstance(outputs, Sequence):
-        fields = getattr(outputs, "_fields", None)
-        names = fields or [f"output_{position}" if position else "output" for position in range(len(outputs))]
-        items = list(zip(names, outputs, strict=True))
-    else:
-        raise SignatureError(
-            f"The module returns a {type(outputs).__name__}; tensors, tuples and dicts can be exported."
+@dataclass(frozen=True)
+class Returned:
+    """The tensors of whatever a module returns.
+
+    Attributes:
+        names: A name for each, its own or by its position.
+        tensors: The tensors.
+        named: Whether the names are the module's own.
+    """
+
+    names: tuple[str, ...]
+    tensors: tuple[torch.Tensor, ...]
+    named: bool
+
+    @classmethod
+    def of(cls, outputs: Any) -> Returned:
+        """Take apart a tensor, a dict, a dataclass, a tuple or a list.
+
+        Raises:
+            SignatureError: It is something else.
+        """
+        named = True
+        if isinstance(outputs, torch.Tensor):
+            items, named = [("output", outputs)], False
+        elif isinstance(outputs, Mapping):
+            items = list(outputs.items())
+        elif dataclasses.is_dataclass(outputs) and not isinstance(outputs, type):
+            items = [(field.name, getattr(outputs, field.name)) for field in dataclasses.fields(outputs)]
+        elif isinstance(outputs, Sequence):
+            fields = getattr(outputs, "_fields", None)
+            named = fields is not None
+            names = fields or [f"output_{position}" if position else "output" for position in range(len(outputs))]
+            items = list(zip(names, outputs, strict=True))
+        else:
+            raise SignatureError(
+                f"The module returns a {type(outputs).__name__}; tensors, tuples and dicts can be exported."
+            )
+        found = {name: value for name, value in items if isinstance(value, torch.Tensor)}
+        return cls(tuple(found), tuple(found.values()), named)
+
+    def detached(self) -> Returned:
+        """The same without what autograd keeps."""
+        return Returned(self.names, tuple(tensor.detach() for tensor in self.tensors), self.named)
+
+    def is_like(self, other: Returned) -> bool:
+        """Whether two calls return the same but for rounding."""
+        return self.names == other.names and all(
+            alike(one, another) for one, another in zip(self.tensors, other.tensors, strict=True)
         )
-    for name, value in items:
-        if isinstance(value, torch.Tensor):
-            yield name, value
+
+    def described(self) -> str:
+        """The outputs as a reader knows them: `logits (2, 10), aux (2, 10)`."""
+        pairs = zip(self.names, self.tensors, strict=True)
+        return ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in pairs)
 
 
-def output_names(module: torch.nn.Module, names: Sequence[str], inputs: Sequence[torch.Tensor]) -> tuple[str, ...]:
-    """Names of the module's outputs, found by one call in evaluation mode."""
-    with in_mode(module, training=False), torch.no_grad():
-        outputs = module(**dict(zip(names, inputs, strict=True)))
-    found = tuple(name for name, _ in _named_tensors(outputs))
-    if not found:
-        raise SignatureError("The module returns no tensor.")
-    return found
+def alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors are the same but for rounding."""
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        return False
+    return bool(torch.allclose(one, other, rtol=1e-5, atol=1e-7, equal_nan=True))
 
 
 @contextmanager
