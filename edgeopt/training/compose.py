@@ -74,9 +74,12 @@ def compose(
         OutputSpec(name, spec.dtype, spec.shape)
         for name, spec in _specs(model.evaluate, model.evaluate.outputs).items()
     ]
-    chosen = output or outputs[0].name
-    if chosen not in [spec.name for spec in outputs]:
-        raise SignatureError(f"The model has no output {chosen!r}; its outputs are {[spec.name for spec in outputs]}.")
+    chosen = output or model.train.outputs[0]
+    for graph, mode in ((model.train, "training"), (model.evaluate, "evaluation")):
+        if chosen not in graph.outputs:
+            raise SignatureError(
+                f"The model has no output {chosen!r} in {mode}; its outputs there are {list(graph.outputs)}."
+            )
     rules = as_groups(optimizer)
     selected = {name: model.parameters[name] for name in select_trainable(model, trainable)}
     trained = not_frozen(rules, selected)
@@ -122,7 +125,9 @@ def compose(
 def _specs(graph: ForwardGraph, names: Sequence[str]) -> dict[str, ArraySpec]:
     """dtype and shape of inputs or outputs; an unnamed dimension gets a name of its own."""
     values: dict[str, ir.Value] = {value.name or "": value for value in graph.model.graph.inputs}
-    values.update(zip((*graph.outputs, *graph.updated_buffers), graph.model.graph.outputs, strict=True))
+    values.update(
+        zip((*graph.outputs, *graph.updated_buffers, *graph.updated_parameters), graph.model.graph.outputs, strict=True)
+    )
     specs = {}
     for name in names:
         value = values[name]

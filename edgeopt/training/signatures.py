@@ -41,20 +41,20 @@ def _metric_terms(builder: GraphBuilder, plan: Plan, targets: Sequence[InputSpec
 
 
 def _passes(
-    builder: GraphBuilder, plan: Plan, targets: Sequence[InputSpec], tangents: Mapping[str, Array], *, averaged: bool
+    builder: GraphBuilder, plan: Plan, targets: Sequence[InputSpec], tangents: Mapping[str, Array], *, updating: bool
 ) -> Passes:
     """Forward and backward in training mode; reports loss and metrics, and keeps what the forward pass changes.
 
     Returns:
         What there is then: the gradient of every trainable parameter (zero for one that the loss does not depend on),
-        of the mean loss if `averaged` and of the loss sum otherwise, the weight between them, and more.
+        of the mean loss if `updating` follows and of the loss sum otherwise, the weight between them, and more.
     """
     total, weight = _loss_terms(builder, plan, targets)
     metrics = _metric_terms(builder, plan, targets)
     parameters = {name: builder.state(name) for name in plan.trainable}
     layers = Layers(builder, plan)
-    seed = 1.0 / weight if averaged else xp.ones_like(total)
-    if plan.recompute:
+    seed = 1.0 / weight if updating else xp.ones_like(total)
+    if plan.recompute or builder.has_regions:
         seed = builder.drop_activations(seed, plan.recompute)
     wrt = [*(array.value for array in parameters.values()), *layers.outputs]
     found = backward(builder.tracer, {total.value: seed}, wrt)
@@ -63,6 +63,10 @@ def _passes(
         builder.metric(name, value / metric_weight)
     for name, value in builder.updated_buffers.items():
         builder.set_state(name, value)
+    for name, value in builder.updated_parameters.items():
+        # An update that follows begins with the written value, and writes the parameter itself.
+        if not updating or name not in plan.trainable:
+            builder.set_state(name, value)
     cotangents = [
         xp.zeros_like(builder.tracer.wrap(value)) if cotangent is None else cotangent
         for value, cotangent in zip(wrt, found, strict=True)
@@ -76,7 +80,7 @@ def _passes(
         gradients=dict(zip(parameters, cotangents, strict=False)),
         layers=layers,
         cotangents=dict(zip(layers.outputs, cotangents[len(parameters) :], strict=True)),
-        scale=weight if averaged else xp.ones_like(weight),
+        scale=weight if updating else xp.ones_like(weight),
         tangents=tangents,
     )
 
@@ -85,7 +89,7 @@ def _step(model: ForwardModel, plan: Plan, state: State, targets: Sequence[Input
     """(state, batch, hyper) → (state', loss, metrics)."""
     builder = GraphBuilder("step", state, model.train)
     tangents = draw_tangents(builder, plan.groups)
-    passes = _passes(builder, plan, targets, tangents, averaged=True)
+    passes = _passes(builder, plan, targets, tangents, updating=True)
     measurements = measured(builder, plan, measured_sums(passes), passes.weight)
     add_update(builder, plan, passes.gradients, {**measurements, **tangents})
     return builder.finish()
@@ -94,7 +98,7 @@ def _step(model: ForwardModel, plan: Plan, state: State, targets: Sequence[Input
 def _accumulate(model: ForwardModel, plan: Plan, state: State, targets: Sequence[InputSpec]) -> BuiltGraph:
     """(params, buffers, accumulators, batch) → (accumulators', buffers', loss): one microbatch."""
     builder = GraphBuilder("accumulate", state, model.train)
-    passes = _passes(builder, plan, targets, draw_tangents(builder, plan.groups), averaged=False)
+    passes = _passes(builder, plan, targets, draw_tangents(builder, plan.groups), updating=False)
     sums = measured_sums(passes)
     _add_to_accumulators(builder, plan, passes.gradients, passes.weight)
     for key, value in sums.items():

@@ -69,7 +69,8 @@ def export(
             dimensions stay; one that has none gets this one where its operators allow it.
         dynamic_shapes: More symbolic dimensions, by input and axis: `{"tokens": {1: "sequence"}}`.
         output: The model output that loss and metrics read, by name; the first by default. In an ONNX file, any tensor
-            will do: the logits in front of a Softmax.
+            will do: the logits in front of a Softmax. Of a module that returns more in training than in evaluation
+            (auxiliary heads), the training output that evaluation returns.
         batch_norm: Which statistics BatchNorm, and whatever else has running ones, uses in training. `"auto"`: those
             that the module or file says, except that a layer none of whose parameters train uses its running
             statistics, which stay as they are. `"train"`: the batch's, also in layers that do not train; a module's
@@ -141,7 +142,9 @@ def _export_module(
     *,
     check: bool,
 ) -> Bundle:
-    forward, reference = _from_torch(module, example_inputs, shapes, fixed_inputs, settings["batch_norm"])
+    forward, reference = _from_torch(
+        module, example_inputs, shapes, fixed_inputs, settings["batch_norm"], settings["output"]
+    )
     bundle = compose(forward, **settings)
     if not check:
         return bundle
@@ -167,7 +170,12 @@ def _with_decisions(bundle: Bundle, decisions: Iterable[Decision]) -> Bundle:
 
 
 def _from_torch(
-    module: Any, example_inputs: Any, shapes: Mapping[str, Any], fixed_inputs: Any, batch_norm: BatchNorm
+    module: Any,
+    example_inputs: Any,
+    shapes: Mapping[str, Any],
+    fixed_inputs: Any,
+    batch_norm: BatchNorm,
+    output: str | None,
 ) -> tuple[ForwardModel, Reference]:
     from edgeopt_exporters.pytorch import from_torch
 
@@ -179,7 +187,7 @@ def _from_torch(
         raise SignatureError(
             f"{' and '.join(given)} is for ONNX files; a module's parts say themselves how they train."
         )
-    return from_torch(module, example_inputs, **shapes)
+    return from_torch(module, example_inputs, **shapes, output=output)
 
 
 def _is_onnx(model: Any) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from edgeopt import tracing as xp
 from edgeopt.autodiff.registry import rule
 from edgeopt.tracing import Array, op
+from edgeopt.tracing.marks import WRITTEN
 from edgeopt.tracing.site import Site
 
 _TWO_OVER_SQRT_PI = 2 / math.sqrt(math.pi)
@@ -154,7 +155,9 @@ def extremum(n: Site, g: Array) -> list[Array]:
 
 @rule("Where", broadcasts=True)
 def where(n: Site, g: Array) -> tuple[None, Array | None, Array | None]:
-    """One of two values by a condition."""
+    """One of two values by a condition; or what was written over the first, whose gradient it keeps."""
+    if WRITTEN in n.node.metadata_props:
+        return None, g, None
     condition = n.input(0)
     to_first = g * indicator(condition, g) if n.needs[1] else None
     to_second = g * indicator(~condition, g) if n.needs[2] else None

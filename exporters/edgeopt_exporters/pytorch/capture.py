@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from collections.abc import Iterator
@@ -9,8 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.fx.traceback import preserve_node_meta
 
 from edgeopt.errors import EdgeoptError, UnsupportedModelError
+from edgeopt_exporters.pytorch.calls import inference_as_no_grad, own_gradients_refused
+from edgeopt_exporters.pytorch.checkpoints import checkpoints_called
 from edgeopt_exporters.pytorch.explaining import causes, explain, line_of, root
 from edgeopt_exporters.pytorch.inputs import Examples
 from edgeopt_exporters.pytorch.module import Exported
@@ -81,8 +85,22 @@ def _captured(module: Exported, examples: Examples, tensors: tuple[torch.Tensor,
         for name, own in zip(examples.names, examples.dimensions, strict=True)
     )
     # Captured here, since torch.onnx would try several ways, one of which bakes in branches on values.
-    with quiet(), WholeRecurrences(), Replaced(FUNCTIONS), cumulative_averages(), own_backwards_refused():
+    with quiet(), _as_captured():
         return torch.export.export(module, tensors, dynamic_shapes=(dynamic,), strict=False)
+
+
+@contextlib.contextmanager
+def _as_captured() -> Iterator[None]:
+    """What torch.export would not see is said in a way that it does; annotations of nodes are kept."""
+    with contextlib.ExitStack() as stack:
+        # Whatever the caller has switched off, training needs gradients.
+        for context in (torch.inference_mode(False), torch.enable_grad(), preserve_node_meta()):
+            stack.enter_context(context)
+        for context in (inference_as_no_grad(), own_gradients_refused(), checkpoints_called()):
+            stack.enter_context(context)
+        for context in (WholeRecurrences(), Replaced(FUNCTIONS), cumulative_averages(), own_backwards_refused()):
+            stack.enter_context(context)
+        yield
 
 
 def input_shapes(program: Program) -> tuple[tuple[Any, ...], ...]:

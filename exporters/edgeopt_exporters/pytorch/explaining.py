@@ -107,10 +107,10 @@ def explain(module: torch.nn.Module, error: BaseException) -> str:
     return message if advice is None else f"{message}\n{advice}"
 
 
-def failed_call(module: torch.nn.Module, error: BaseException) -> str:
+def failed_call(module: torch.nn.Module, error: BaseException, mode: str) -> str:
     """A message for a module that fails in PyTorch itself when it is called with the examples."""
     where = line_of(error)
-    message = f"Calling {type(module).__name__} with the example inputs fails in PyTorch"
+    message = f"Calling {type(module).__name__} with the example inputs fails in PyTorch in {mode} mode"
     message += f", in {where}" if where else ""
     return f"{message}: {type(error).__name__}: {_first_part(_words(error))}"
 
