@@ -62,7 +62,7 @@ def hold_statistics(model: ForwardModel, trained: Collection[str], batch_norm: B
     norms = list(_norms(copy.graph, model))
     of_norms = {name for norm in norms for name in norm.names}
     # What forward itself writes moves as well: the weights of a momentum encoder, for instance.
-    moving = {*trained, *model.train.updated_buffers} - of_norms
+    moving = {*trained, *model.train.updated_buffers, *model.train.updated_parameters} - of_norms
     training = [] if batch_norm == "frozen" else [norm for norm in norms if _trains(norm.node, model, moving)]
     shared = {name for norm in training for name in norm.names}
     held = [norm for norm in norms if shared.isdisjoint(norm.names)]
@@ -72,8 +72,10 @@ def hold_statistics(model: ForwardModel, trained: Collection[str], batch_norm: B
         _use_running(norm)
     kept = {name for norm in held for name in (*norm.names, *_counters(norm, model))}
     moved = [name for name in model.train.updated_buffers if name not in kept]
-    results = dict(zip((*model.train.outputs, *model.train.updated_buffers), copy.graph.outputs, strict=True))
-    copy.graph.outputs[:] = [results[name] for name in (*model.train.outputs, *moved)]
+    train = model.train
+    names = (*train.outputs, *train.updated_buffers, *train.updated_parameters)
+    results = dict(zip(names, copy.graph.outputs, strict=True))
+    copy.graph.outputs[:] = [results[name] for name in (*train.outputs, *moved, *train.updated_parameters)]
     for norm in held:
         norm.node.resize_outputs(1)
     remove_unused(copy)

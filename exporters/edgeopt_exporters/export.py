@@ -142,9 +142,7 @@ def _export_module(
     *,
     check: bool,
 ) -> Bundle:
-    forward, reference = _from_torch(
-        module, example_inputs, shapes, fixed_inputs, settings["batch_norm"], settings["output"]
-    )
+    forward, reference = _from_torch(module, example_inputs, shapes, fixed_inputs, settings)
     bundle = compose(forward, **settings)
     if not check:
         return bundle
@@ -174,20 +172,19 @@ def _from_torch(
     example_inputs: Any,
     shapes: Mapping[str, Any],
     fixed_inputs: Any,
-    batch_norm: BatchNorm,
-    output: str | None,
+    settings: Mapping[str, Any],
 ) -> tuple[ForwardModel, Reference]:
     from edgeopt_exporters.pytorch import from_torch
 
     if example_inputs is None:
         raise SignatureError("A torch.nn.Module needs example_inputs.")
-    of_files = {"fixed_inputs": fixed_inputs is not None, 'batch_norm="file"': batch_norm == "file"}
+    of_files = {"fixed_inputs": fixed_inputs is not None, 'batch_norm="file"': settings["batch_norm"] == "file"}
     given = [name for name, is_given in of_files.items() if is_given]
     if given:
         raise SignatureError(
             f"{' and '.join(given)} is for ONNX files; a module's parts say themselves how they train."
         )
-    return from_torch(module, example_inputs, **shapes, output=output)
+    return from_torch(module, example_inputs, **shapes, output=settings["output"])
 
 
 def _is_onnx(model: Any) -> bool:

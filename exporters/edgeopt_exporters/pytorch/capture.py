@@ -92,13 +92,21 @@ def _captured(module: Exported, examples: Examples, tensors: tuple[torch.Tensor,
 @contextlib.contextmanager
 def _as_captured() -> Iterator[None]:
     """What torch.export would not see is said in a way that it does; annotations of nodes are kept."""
-    with contextlib.ExitStack() as stack:
+    contexts: tuple[contextlib.AbstractContextManager[Any], ...] = (
         # Whatever the caller has switched off, training needs gradients.
-        for context in (torch.inference_mode(False), torch.enable_grad(), preserve_node_meta()):
-            stack.enter_context(context)
-        for context in (inference_as_no_grad(), own_gradients_refused(), checkpoints_called()):
-            stack.enter_context(context)
-        for context in (WholeRecurrences(), Replaced(FUNCTIONS), cumulative_averages(), own_backwards_refused()):
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        preserve_node_meta(),
+        inference_as_no_grad(),
+        own_gradients_refused(),
+        checkpoints_called(),
+        WholeRecurrences(),
+        Replaced(FUNCTIONS),
+        cumulative_averages(),
+        own_backwards_refused(),
+    )
+    with contextlib.ExitStack() as stack:
+        for context in contexts:
             stack.enter_context(context)
         yield
 
