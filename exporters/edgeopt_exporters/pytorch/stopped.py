@@ -47,11 +47,17 @@ _library.impl("stop_gradient", torch.clone, "CompositeExplicitAutograd")
 
 
 def stop_outputs(graph: torch.fx.Graph) -> None:
-    """Mark what is detached, and what is computed where gradients are switched off."""
+    """Mark what is detached, what becomes a number, and what is computed where gradients are switched off."""
     stop = torch.ops.edgeopt.stop_gradient.default
     for node in list(graph.nodes):
         if node.target is torch.ops.aten.detach.default:
             node.target = stop
+        elif node.target is torch.ops.aten.item.default:
+            # A number in Python has no gradient.
+            with graph.inserting_before(node):
+                stopped = graph.call_function(stop, (node.args[0],))
+            stopped.meta.update(node.args[0].meta)
+            node.replace_input_with(node.args[0], stopped)
         elif node.target is torch.ops.higher_order.wrap_with_set_grad_enabled and node.args[0] is False:
             for result in list(node.users):
                 with graph.inserting_after(result):
