@@ -43,8 +43,13 @@ def sized(net: Net, x: torch.Tensor) -> torch.Tensor:
     return net.linear(x)[: int(x.abs().sum()) + 1]
 
 
-def decomposed(net: Net, x: torch.Tensor) -> torch.Tensor:
-    return torch.linalg.svdvals(net.linear(x))
+class Decomposed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.svdvals(self.linear(x))
 
 
 def sparse(net: Net, x: torch.Tensor) -> torch.Tensor:
@@ -111,25 +116,31 @@ class Holding(nn.Module):
 
 def scripted() -> nn.Module:
     module = nn.Sequential(nn.Linear(6, 3))
-    module[0] = torch.jit.script(module[0])
+    with pytest.warns(FutureWarning, match="deprecated"):
+        module[0] = torch.jit.script(module[0])
     return module
+
+
+def quantized() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 6), torch.ao.nn.quantized.dynamic.Linear(6, 3))
 
 
 # Cause: module, example, code, a word that is in the message, and words that are not.
 TABLE: dict[str, tuple[Callable[[], nn.Module], Any, str, str, str]] = {
     "branch": (lambda: Net(branch), X, "E203", rf"test_refusals.py:\d+ .*x.sum\(\) > 0(?s:.*){DATA}", DIMENSIONS),
     "size": (lambda: Net(sized), X, "E203", rf"test_refusals.py:\d+ (?s:.*){DATA}", DIMENSIONS),
-    "operator": (lambda: Net(decomposed), X, "E203", r"svdvals(?s:.*)`aten\._linalg_svd` has no transl", DIMENSIONS),
+    "operator": (Decomposed, X, "E203", r"svdvals(?s:.*)`aten\._linalg_svd` has no transl", DIMENSIONS),
     "sparse inside": (lambda: Net(sparse), X, "E203", r"to_sparse", DIMENSIONS),
     "packed": (lambda: Net(packed, nn.GRU(6, 3, batch_first=True)), torch.randn(3, 5, 6), "E203", "pad them", DATA),
     "numpy": (lambda: Net(in_numpy), X, "E203", "leaves torch for numpy", f"{DATA}|{DIMENSIONS}"),
     "own backward": (lambda: Net(reversing), X, "E203", "Reversed is a torch.autograd.Function", DIMENSIONS),
     "recursion": (lambda: Net(recursing), X, "E205", "RecursionError", DIMENSIONS),
-    "missing key": (lambda: Net(missing), X, "E205", r"test_refusals.py:\d+ .*KeyError: 'b'", DIMENSIONS),
+    "missing key": (lambda: Net(missing), X, "E205", r"test_refusals.py:\d+.*KeyError: 'b'", DIMENSIONS),
     "wrong width": (lambda: nn.Linear(6, 3), torch.randn(5, 7), "E205", "mat1 and mat2", DIMENSIONS),
     "wrong type": (lambda: nn.Linear(6, 3), X.double(), "E205", "same dtype", DIMENSIONS),
     "in training": (lambda: Net(only_in_training(KeyError("b"))), X, "E203", "KeyError: 'b'", DIMENSIONS),
     "scripted": (scripted, X, "E203", "part '0' is a ScriptModule", DIMENSIONS),
+    "quantized": (quantized, X, "E203", "part '1' is a quantized Linear", DIMENSIONS),
     "lazy": (lambda: nn.LazyLinear(3), X, "E203", "'weight' has no shape yet", DIMENSIONS),
     "meta": (lambda: nn.Linear(6, 3, device="meta"), X, "E203", "'weight' is on the meta device", DIMENSIONS),
     "complex": (lambda: Holding(torch.zeros(3, dtype=torch.cfloat)), X, "E203", "'other' is complex", DIMENSIONS),
@@ -139,7 +150,7 @@ TABLE: dict[str, tuple[Callable[[], nn.Module], Any, str, str, str]] = {
     "float8": (lambda: Holding(torch.zeros(3).to(torch.float8_e4m3fn)), X, "E203", "'other' is float8", DIMENSIONS),
     "bfloat16": (lambda: nn.Linear(6, 3).bfloat16(), X.bfloat16(), "E203", r"bfloat16.*model\.float\(\)", DIMENSIONS),
     "bfloat16 input": (lambda: nn.Linear(6, 3), X.bfloat16(), "E203", r"'input' is bfloat16.*float\(\)", DIMENSIONS),
-    "autocast": (lambda: Net(autocast), X, "E203", r"bfloat16 \(Gemm in 'linear/.*enabled=False", DIMENSIONS),
+    "autocast": (lambda: Net(autocast), X, "E203", r"bfloat16 \(Gemm in .*enabled=False", DIMENSIONS),
     "no parameters": (nn.Tanh, X, "E204", "the model has none", DIMENSIONS),
 }
 

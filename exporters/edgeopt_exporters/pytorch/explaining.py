@@ -15,7 +15,7 @@ import torch
 
 from edgeopt.errors import EdgeoptError
 
-__all__ = ["Place", "causes", "explain", "failed_call", "line_of", "root"]
+__all__ = ["Place", "causes", "explain", "failed_call", "line_of", "place_in", "root"]
 
 _TORCH = Path(torch.__file__).parent
 _OURS = Path(__file__).parent.parent
@@ -53,7 +53,7 @@ _CAUSES = tuple(
     _Cause(re.compile(pattern), advice)
     for pattern, advice in (
         (
-            r"Packed|pack_padded_sequence|_pack_padded",
+            r"PackedSequence|pack_sequence|pack_padded_sequence|pad_packed_sequence",
             "Packed sequences have no ONNX operator: pad them, and mask what is behind.",
         ),
         (
@@ -117,10 +117,8 @@ def _translated(error: BaseException) -> Place | None:
     """The line of the operator that torch was at when it translated the program."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         node = frame.f_locals.get("node")
-        if isinstance(node, torch.fx.Node):
-            found = [match for match in _FILE.finditer(node.stack_trace or "") if _is_users(match["file"])]
-            if found:
-                return Place(found[-1]["file"], int(found[-1]["line"]))
+        if isinstance(node, torch.fx.Node) and (place := place_in(node.stack_trace or "")) is not None:
+            return place
     return None
 
 
@@ -159,11 +157,14 @@ def line_of(error: BaseException) -> Place | None:
     for cause in causes(error):
         if (place := _translated(cause)) is not None:
             return place
-    for cause in reversed(list(causes(error))):
-        found = [match for match in _FILE.finditer(str(cause)) if _is_users(match["file"])]
-        if found:
-            return Place(found[-1]["file"], int(found[-1]["line"]))
-    return None
+    written = (place_in(str(cause)) for cause in reversed(list(causes(error))))
+    return next((place for place in written if place is not None), None)
+
+
+def place_in(text: str) -> Place | None:
+    """The innermost line outside torch of a stack that torch wrote down."""
+    found = [match for match in _FILE.finditer(text) if _is_users(match["file"])]
+    return Place(found[-1]["file"], int(found[-1]["line"])) if found else None
 
 
 def _words(error: BaseException) -> str:

@@ -8,6 +8,7 @@ import onnx_ir as ir
 import torch
 
 from edgeopt.errors import UnsupportedModelError
+from edgeopt_exporters.pytorch.explaining import place_in
 from edgeopt_runtime.dtypes import DTYPES
 
 __all__ = ["refuse_bfloat16", "refuse_inputs", "refuse_module"]
@@ -83,8 +84,9 @@ def refuse_bfloat16(graph: ir.Graph) -> None:
     for node in ir.traversal.RecursiveGraphIterator(graph):
         types = {value.dtype for value in (*node.inputs, *node.outputs) if value is not None}
         if ir.DataType.BFLOAT16 in types and node.op_type not in _MOVES_BFLOAT16:
+            where = place_in(node.metadata_props.get("pkg.torch.onnx.stack_trace", "")) or repr(node.name)
             raise UnsupportedModelError(
-                f"forward computes in bfloat16 ({node.op_type} in {node.name!r}), which ONNX Runtime cannot on a CPU. "
+                f"forward computes in bfloat16 ({node.op_type} in {where}), which ONNX Runtime cannot on a CPU. "
                 "Convert the module with `model.float()`, and switch off `torch.autocast` in forward for the export "
                 "(`enabled=False`), or let it use float16."
             )
