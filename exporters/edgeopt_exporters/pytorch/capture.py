@@ -112,12 +112,15 @@ def _as_captured() -> Iterator[None]:
 
 
 def input_shapes(program: Program) -> tuple[tuple[Any, ...], ...]:
-    """The shape of each input in the program: numbers and symbols."""
+    """The shape of each input in the program: numbers, and expressions of symbols."""
     values = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
-    return tuple(
-        tuple(size if isinstance(size, int) else size.node.expr for size in values[name].shape)
-        for name in program.graph_signature.user_inputs
-    )
+    return tuple(tuple(_size_of(size) for size in values[name].shape) for name in program.graph_signature.user_inputs)
+
+
+def _size_of(size: Any) -> Any:
+    if isinstance(size, int):
+        return size
+    return int(size.node.expr) if size.node.expr.is_number else size.node.expr
 
 
 def is_used(program: Program, place: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 import torch
@@ -51,8 +52,10 @@ def from_torch(
     Args:
         module: The model. In evaluation mode as a whole, it is exported for training with `train()`; in training mode,
             its parts keep the modes they are in.
-        example_inputs: A tensor, a tuple of tensors, or a mapping by the names of `forward`'s parameters.
-        dynamic_batch: Whether axis 0 of every input is the symbolic dimension "batch".
+        example_inputs: A tensor, a tuple of arguments, or a mapping by the names of `forward`'s parameters. Lists,
+            tuples and dicts among them hold inputs `name_0`, `name.key`; what is no tensor stays as it is.
+        dynamic_batch: Whether axis 0 of the first input, and of those that have as much there, is the symbolic
+            dimension "batch". Where the module allows one size only, it stays fixed.
         dynamic_shapes: More symbolic dimensions, `{"tokens": {1: "sequence"}}`.
         output: The training output that is read by the loss. Where evaluation returns one tensor and training several,
             it says which of them that is.
@@ -102,7 +105,11 @@ def _forgotten(name: str) -> Decision:
 
 
 def _to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    return np.array(tensor.detach().cpu().numpy())
+    tensor = tensor.detach().cpu()
+    if tensor.dtype == torch.bfloat16:
+        # numpy has no such type, and torch does not know that of ml_dtypes.
+        return np.array(tensor.contiguous().view(torch.int16).numpy()).view(ml_dtypes.bfloat16)
+    return np.array(tensor.numpy())
 
 
 def _capture(module: torch.nn.Module, examples: Examples) -> tuple[dict[bool, Program], Examples]:

@@ -15,6 +15,7 @@ from edgeopt_exporters.pytorch.checkpoints import mark_regions
 from edgeopt_exporters.pytorch.inputs import Examples
 from edgeopt_exporters.pytorch.module import PREFIX
 from edgeopt_exporters.pytorch.node_names import name_after_modules
+from edgeopt_exporters.pytorch.refusals import refuse_bfloat16
 from edgeopt_exporters.pytorch.translations.stopped import mark_stopped
 from edgeopt_exporters.pytorch.written import mark_written
 
@@ -33,6 +34,7 @@ def to_forward_graph(
     _state_to_inputs(graph, module)
     convert(model)
     simplify(model)
+    refuse_bfloat16(graph)
     mark_stopped(graph)
     mark_written(graph)
     mark_regions(graph)
@@ -65,13 +67,12 @@ def _is_unchanged(value: ir.Value, name: str) -> bool:
 
 
 def _rename_symbols(graph: ir.Graph, examples: Examples) -> None:
-    """torch numbers its symbols (`s10`); the user's names are better."""
-    names: dict[str, str] = {}
-    for value, own in zip(graph.inputs, examples.dimensions, strict=True):
-        for axis, name in own.items():
-            dim = None if value.shape is None else value.shape[axis]
+    """torch numbers its symbols (`s10`); the user's names are better, and a number where torch found only one."""
+    names: dict[str, str | int] = {}
+    for value, tensor, own in zip(graph.inputs, examples.tensors, examples.dimensions, strict=True):
+        for axis, dim in enumerate(value.shape or ()):
             if isinstance(dim, ir.SymbolicDim) and dim.value is not None:
-                names[dim.value] = name
+                names[dim.value] = own.get(axis, tensor.shape[axis])
     values = [*graph.inputs, *(value for node in graph for value in node.outputs)]
     for value in values:
         if value.shape is not None:

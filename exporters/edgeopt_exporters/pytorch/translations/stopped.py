@@ -47,7 +47,7 @@ _library.impl("stop_gradient", torch.clone, "CompositeExplicitAutograd")
 
 
 def stop_outputs(graph: torch.fx.Graph, shared: Collection[torch.fx.Node] = ()) -> None:
-    """Mark what is detached, and what is computed where gradients are switched off.
+    """Mark what is detached, what becomes a number, and what is computed where gradients are switched off.
 
     Args:
         graph: Of a captured program, changed in place.
@@ -64,6 +64,12 @@ def stop_outputs(graph: torch.fx.Graph, shared: Collection[torch.fx.Node] = ()) 
                     stopped = graph.call_function(stop, (node,))
                 stopped.meta.update(node.meta)
                 reader.replace_input_with(node, stopped)
+        elif node.target is torch.ops.aten.item.default:
+            # A number in Python has no gradient.
+            with graph.inserting_before(node):
+                stopped = graph.call_function(stop, (node.args[0],))
+            stopped.meta.update(node.args[0].meta)
+            node.replace_input_with(node.args[0], stopped)
         elif node.target is torch.ops.higher_order.wrap_with_set_grad_enabled and node.args[0] is False:
             for result in list(node.users):
                 with graph.inserting_after(result):
