@@ -43,7 +43,10 @@ class Proof:
         opened = _static_axes(loaded.graph, asked)
         shapes = {value.name: list(value.shape or []) for value in loaded.graph.inputs}
         self._declared = {
-            symbol: int(shapes[name][axis]) for name, axes in opened.items() for axis, symbol in axes.items()
+            symbol: size
+            for name, axes in opened.items()
+            for axis, symbol in axes.items()
+            if isinstance(size := shapes[name][axis], int)
         }
         try:
             self._original = Original(model, loaded, output, opened)

@@ -100,10 +100,8 @@ def test_a_sparse_weight() -> None:
 
 def test_weights_beside_the_file(tmp_path: Path) -> None:
     model = good()
-    raw = [
-        onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor), tensor.name)
-        for tensor in model.graph.initializer
-    ]
+    arrays = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    raw = [onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()]
     model.graph.ClearField("initializer")
     model.graph.initializer.extend(raw)
     onnx.save(model, tmp_path / "model.onnx", save_as_external_data=True, size_threshold=0, location="weights.bin")
