@@ -64,6 +64,8 @@ def make_batch_symbolic(model: ir.Model, inputs: Sequence[str], count: int) -> i
     """
     copy = copied(model)
     graph = copy.graph
+    if drawn := [node.name for node in graph if node.op_type in ("RandomNormal", "RandomUniform") and not node.domain]:
+        return f"{drawn[0]!r} draws random numbers for so many"
     walk = _Walk(Tracer(graph), count)
     moving = [value for value in graph.inputs if value.name in inputs and value.shape]
     for value in moving:

@@ -29,15 +29,23 @@ class Feeds:
         dtypes: Of each input.
         examples: Of some of them.
         fixed: Of inputs that never change.
+        declared: Sizes that the file has where the caller has a name.
     """
 
     dims: Mapping[str, tuple[Dim, ...]]
     dtypes: Mapping[str, np.dtype[Any]]
     examples: Mapping[str, NDArray[Any]]
     fixed: Mapping[str, NDArray[Any]]
+    declared: Mapping[str, int]
 
     @classmethod
-    def of(cls, graph: ir.Graph, examples: Mapping[str, Any], fixed: Mapping[str, NDArray[Any]]) -> Feeds | None:
+    def of(
+        cls,
+        graph: ir.Graph,
+        examples: Mapping[str, Any],
+        fixed: Mapping[str, NDArray[Any]],
+        declared: Mapping[str, int],
+    ) -> Feeds | None:
         """Those of a graph; None where an input is no tensor of numbers, or of unknown rank."""
         dims, dtypes = {}, {}
         for value in graph.inputs:
@@ -48,7 +56,7 @@ class Feeds:
             dims[name] = from_ir(value.shape) if value.shape is not None else ()
             dtypes[name] = to_numpy_dtype(value.dtype)
         arrays = {name: np.asarray(example).astype(dtypes[name]) for name, example in examples.items()}
-        return cls(dims, dtypes, arrays, fixed)
+        return cls(dims, dtypes, arrays, fixed, declared)
 
     @property
     def names(self) -> list[str]:
@@ -62,8 +70,8 @@ class Feeds:
 
     @property
     def known(self) -> dict[str, int]:
-        """The sizes that symbolic dimensions have in the examples."""
-        sizes: dict[str, int] = {}
+        """The sizes that symbolic dimensions have in the examples, or in the file."""
+        sizes = dict(self.declared)
         for name, example in self.examples.items():
             for dim, size in zip(self.dims[name], example.shape, strict=True):
                 if isinstance(dim, str):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from edgeopt.errors import ExportDifferenceError, SignatureError
 from edgeopt.training.forward import ForwardModel
-from edgeopt_exporters.onnx_file.feeds import Feeds
+from edgeopt_exporters.onnx_file.feeds import Feeds, Kind
 from edgeopt_exporters.onnx_file.promises import Promises, Tried, try_sizes
 from edgeopt_exporters.onnx_file.trial import Arrays, Exported, NotRun, Original, differences
 from edgeopt_runtime.manifest import Decision
@@ -40,9 +40,16 @@ class Proof:
         self._feeds: Feeds | None = None
         self._promises: Promises | None = None
         self._proven = False
-        self._fixed_again: dict[str, str] = {}
+        opened = _static_axes(loaded.graph, asked)
+        shapes = {value.name: list(value.shape or []) for value in loaded.graph.inputs}
+        self._declared = {
+            symbol: size
+            for name, axes in opened.items()
+            for axis, symbol in axes.items()
+            if isinstance(size := shapes[name][axis], int)
+        }
         try:
-            self._original = Original(model, loaded, output, _static_axes(loaded.graph, asked))
+            self._original = Original(model, loaded, output, opened)
         except NotRun as error:
             self._unchecked = f"ONNX Runtime does not load the file: {error}"
 
@@ -52,7 +59,7 @@ class Proof:
         Raises:
             SignatureError: A dimension that the caller named has one size only.
         """
-        self._feeds = Feeds.of(graph, examples, fixed)
+        self._feeds = Feeds.of(graph, examples, fixed, self._declared)
         if self._feeds is None:
             self._unchecked = self._unchecked or "an input is no tensor of numbers of known rank"
         if self._original is None or self._feeds is None:
@@ -131,7 +138,8 @@ class Proof:
             if self._promises is not None and (lines := self._compared(exported, self._promises.base)):
                 return lines[0]
             for total in (2 * count + 1, *([1] if count > 1 else [])):
-                feeds = self._feeds.make({}, "lively" if self._promises is None else self._promises.kind, total)
+                sizes, kind = self._settled
+                feeds = self._feeds.make(sizes, kind, total)
                 expected, found = _by_parts(run, feeds, self._feeds, count, total), exported.run(feeds)
                 lines = self._differences(_fitted(expected, found, count, total), found, exported, feeds)
                 if lines:
@@ -141,7 +149,15 @@ class Proof:
         except NotRun as error:
             return f"ONNX Runtime fails: {error}"
         self._proven = True
+        if self._promises is not None:
+            # Those of the file run at one size; what was made of it is not so bound.
+            for name in self._feeds.of_axis_0:
+                self._promises.fixed.pop(name, None)
         return None
+
+    @property
+    def _settled(self) -> tuple[Mapping[str, int], Kind]:
+        return ({}, "lively") if self._promises is None else (self._promises.base.sizes, self._promises.kind)
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
@@ -151,7 +167,7 @@ class Proof:
             text = f"the exported graph was not compared with the file: {reason}"
             return (Decision("unchecked", "predict", text, warning=True),)
         found = [
-            Decision("symbolic", names[0], _promised(names, self._promises.base, runs))
+            Decision("symbolic", names[0], _promised(names, self._promises.base, runs, self._random))
             for names, runs in self._promises.others.items()
         ]
         sizes = self._promises.base.sizes
@@ -234,9 +250,9 @@ def _close(piece: NDArray[Any], whole: NDArray[Any]) -> bool:
     return not differences({"": piece}, {"": whole}, dict)
 
 
-def _promised(names: tuple[str, ...], base: Tried, runs: list[Tried]) -> str:
+def _promised(names: tuple[str, ...], base: Tried, runs: list[Tried], random: str) -> str:
     sizes = [str(tried.sizes[names[0]]) for tried in (base, *runs)]
-    said = f"{', '.join(sizes[:-1])} and {sizes[-1]}"
+    said = f"{'shapes' if random else 'results'} equal the file's at {', '.join(sizes[:-1])} and {sizes[-1]}"
     if len(names) > 1:
-        return f"{names[0]} is symbolic, and the same as {', '.join(names[1:])}: results equal the file's at {said}"
-    return f"{names[0]} is symbolic: results equal the file's at {said}"
+        return f"{names[0]} is symbolic, and the same as {', '.join(names[1:])}: {said}"
+    return f"{names[0]} is symbolic: {said}"

@@ -121,17 +121,17 @@ class Flow:
             producer = value.producer()
         return producer
 
-    def is_input(self, value: ir.Value | None) -> bool:
-        """Whether a tensor is an input of the graph, but for its form and constants added or multiplied."""
+    def is_input(self, value: ir.Value | None) -> ir.Value | None:
+        """The input of the graph that a tensor is, but for its form and constants added or multiplied."""
         while value is not None and self.depends(value):
             producer = value.producer()
             if producer is None:
-                return True
+                return value
             moved = [operand for operand in producer.inputs if self.depends(operand)]
             if len(moved) != 1 or producer.op_type not in PASSING | ARITHMETIC:
-                return False
+                return None
             (value,) = moved
-        return False
+        return None
 
     def _visit(self, graph: ir.Graph) -> None:
         for node in graph:
@@ -207,7 +207,8 @@ def _by_use(flow: Flow, use: Use, array: NDArray[Any]) -> RoleGuess:
     """The role that one use suggests."""
     node, kind, reason = use.node, *_row(use)
     if kind == "statistic":
-        return RoleGuess(Role.STATISTIC, reason)
+        number = use.computed and array.size == 1
+        return RoleGuess(Role.SETTING, f"a number in the {reason}") if number else RoleGuess(Role.STATISTIC, reason)
     if kind == "setting":
         return RoleGuess(Role.SETTING, reason)
     if kind == "weight":
@@ -226,7 +227,7 @@ def _by_use(flow: Flow, use: Use, array: NDArray[Any]) -> RoleGuess:
         return RoleGuess(Role.PARAMETER, reason, certain=False)
     if _is_uniform(array):
         return RoleGuess(Role.SETTING, f"the same number everywhere, which {qualified_name(node)} reads")
-    return RoleGuess(Role.PARAMETER, f"read by {qualified_name(node)} beside what goes in", certain=False)
+    return RoleGuess(Role.PARAMETER, f"read by {qualified_name(node)}", certain=False)
 
 
 def _row(use: Use) -> tuple[Kind, str]:
@@ -260,11 +261,12 @@ def _by_arithmetic(flow: Flow, use: Use, array: NDArray[Any]) -> RoleGuess:
 
 def _prepares_input(flow: Flow, node: ir.Node, other: ir.Value | None, array: NDArray[Any]) -> bool:
     """Whether this is what was measured of the data: at the very input, and, of sums and products, one for a colour."""
-    if not flow.is_input(other) or other is None:
+    data = flow.is_input(other)
+    if data is None:
         return False
     if node.op_type in ("Sub", "Div"):
         return True
-    rank = 0 if other.shape is None else other.shape.rank()
+    rank = 0 if data.shape is None else data.shape.rank()
     return node.op_type in ("Add", "Mul") and rank == 4 and array.size in _CHANNELS and array.ndim >= 3
 
 

@@ -183,7 +183,7 @@ def _evaluate(node: ir.Node) -> None:
         node.attributes.pop("training_mode", None)
         if len(node.outputs) > 1 and not any(value.uses() or value.is_graph_output() for value in node.outputs[1:]):
             node.resize_outputs(1)
-    elif len(node.inputs) > 2 and (flag := node.inputs[2]) is not None and not flag.is_graph_input():
+    elif len(node.inputs) > 2:
         node.replace_input_with(2, None)
 
 

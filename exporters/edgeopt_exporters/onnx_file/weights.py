@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -28,6 +29,31 @@ class Constant:
     dtype: str
     shape: tuple[int, ...]
     guess: RoleGuess
+
+    @property
+    def role(self) -> str:
+        """In a word or two: parameter, frozen parameter, statistic or setting."""
+        return {Role.FROZEN: "frozen parameter"}.get(self.guess.role, self.guess.role.name.lower())
+
+    @property
+    def reason(self) -> str:
+        """What speaks for the role."""
+        return self.guess.reason
+
+    @property
+    def certain(self) -> bool:
+        """Whether the role is no guess."""
+        return self.guess.certain
+
+    @property
+    def elements(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain strings, numbers and lists, for JSON."""
+        facts = {"name": self.name, "dtype": self.dtype, "shape": list(self.shape)}
+        return {**facts, "role": self.role, "reason": self.reason, "certain": self.certain}
 
 
 def decided(constants: Sequence[Constant]) -> tuple[Decision, ...]:
