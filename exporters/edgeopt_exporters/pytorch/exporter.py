@@ -15,7 +15,7 @@ import torch
 
 from edgeopt.errors import UnsupportedModelError
 from edgeopt.training.forward import ForwardGraph, ForwardModel
-from edgeopt_exporters.pytorch import attention, batch_norm, convolution, recurrent, stopped
+from edgeopt_exporters.pytorch import attention, batch_norm, convolution, recurrent, singular_points, stopped
 from edgeopt_exporters.pytorch.captured import tidy
 from edgeopt_exporters.pytorch.graph import to_forward_graph
 from edgeopt_exporters.pytorch.inputs import Examples, bind_examples
@@ -88,6 +88,7 @@ def _export(module: Exported, examples: Examples) -> ir.Model:
                     **batch_norm.TRANSLATIONS,
                     **convolution.TRANSLATIONS,
                     **recurrent.TRANSLATIONS,
+                    **singular_points.TRANSLATIONS,
                     **stopped.TRANSLATIONS,
                 },
                 verbose=False,
