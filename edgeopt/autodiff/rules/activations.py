@@ -18,7 +18,8 @@ derivative("Softplus", lambda n: op.Sigmoid(n.x))
 
 @rule("Relu")
 def relu(n: Site, g: Array) -> Array:
-    """1 above zero. Comparison and cast together take half the time of one Sign on ONNX Runtime."""
+    """1 above zero, else 0."""
+    # Comparison and cast together take half the time of one Sign on ONNX Runtime.
     return passing(n, g, n.y > 0.0)
 
 
