@@ -31,6 +31,7 @@ from edgeopt_exporters.pytorch.translations import (
     rectifiers,
     recurrent,
     scatter,
+    singular_points,
     stopped,
 )
 
@@ -53,6 +54,7 @@ _FAMILIES = (
     rectifiers,
     recurrent,
     scatter,
+    singular_points,
     stopped,
 )
 

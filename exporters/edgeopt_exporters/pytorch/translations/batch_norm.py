@@ -61,7 +61,8 @@ def _training_batch_norm(
     if not tracked:
         return normalised, mean, variance, mean, variance
     count = op.CastLike(op.Div(op.Size(x), op.Size(mean)), x)
-    unbiased = op.Mul(variance, op.Div(count, op.Sub(count, one)))
+    # Of one value there is none; the lowering makes the output NaN then, but the statistics stay finite.
+    unbiased = op.Mul(variance, op.Div(count, op.Max(op.Sub(count, one), one)))
     share = like(momentum, x)
     new_mean = op.Add(running_mean, op.Mul(op.Sub(mean, running_mean), share))
     new_var = op.Add(running_var, op.Mul(op.Sub(unbiased, running_var), share))
