@@ -17,10 +17,14 @@ from edgeopt.errors import SignatureError
 from edgeopt.losses import MSE
 from edgeopt.optimizers import SGD
 from edgeopt_exporters.pytorch.calling import bind_call, unwrapped
-from edgeopt_exporters.pytorch.inputs import bind_examples
-from edgeopt_exporters.pytorch.module import output_names
+from edgeopt_exporters.pytorch.inputs import Examples, bind_examples
+from edgeopt_exporters.pytorch.trial import try_out
 
 X = torch.randn(4, 6)
+
+
+def output_names(module: nn.Module, examples: Examples) -> tuple[str, ...]:
+    return try_out(module, lambda: examples.call(module, examples.tensors)).evaluate.names
 
 
 class Pair(nn.Module):

@@ -102,7 +102,7 @@ Shapes = list[tuple[int | str | None, ...]]
 def test_what_is_symbolic(
     module: nn.Module, example: Any, asked: Any, shapes: Shapes, decisions: list[tuple[str, str]]
 ) -> None:
-    forward = from_torch(module, example, dynamic_shapes=asked)
+    forward, _ = from_torch(module, example, dynamic_shapes=asked)
     for graph in (forward.train, forward.evaluate):
         inputs = {value.name: value.shape for value in graph.model.graph.inputs}
         found = [tuple(getattr(size, "value", size) for size in inputs[name] or ()) for name in graph.inputs]

@@ -143,8 +143,8 @@ def test_another_optimizer_goes_on_from_what_is_written():
     module = Writes(momentum, frozen=False).double()
     x, reference = torch.randn(5, 4).double(), copy.deepcopy(module)
     bundle = edgeopt.export(module, x, loss=edgeopt.losses.MSE(), optimizer=edgeopt.optimizers.AdamW(lr=0.1))
-    groups = [edgeopt.optimizers.Group("k.*", frozen=True), edgeopt.optimizers.SGD(lr=0.05)]
-    session = bundle.with_optimizer(groups).session()
+    groups: list[Any] = [edgeopt.optimizers.Group("k.*", frozen=True), edgeopt.optimizers.SGD(lr=0.05)]
+    session = bundle.with_optimizer(groups).bundle.session()
     trained = torch.optim.SGD(reference.q.parameters(), lr=0.05)
     target = np.random.default_rng(0).standard_normal((5, 3))
     for _ in range(2):

@@ -162,8 +162,8 @@ def _through_base(n: Site, g: Array, base: Array, exponent: Array) -> Array:
     if known is None:
         lower = base ** (exponent - 1.0 + indicator(exponent == xp.zeros_like(exponent), exponent))
         return g * exponent * lower
-    lower = np.where(known == 0, 0, known - 1).astype(base.dtype)
-    return g * exponent * (base if bool(np.all(lower == 1)) else base**lower)
+    one_less = np.where(known == 0, 0, known - 1).astype(base.dtype)
+    return g * exponent * (base if bool(np.all(one_less == 1)) else base**one_less)
 
 
 @rule("Max", "Min", broadcasts=True)
