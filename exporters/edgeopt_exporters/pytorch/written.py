@@ -71,7 +71,25 @@ def separate_writes(program: torch.export.ExportedProgram) -> set[torch.fx.Node]
             if mine and stopped and _is_float(base):
                 protected.update(chain)
                 _separate(root.graph, node, base, modules)
+    if protected:
+        _drop_other_names(program)
     return protected
+
+
+def _drop_other_names(program: torch.export.ExportedProgram) -> None:
+    """Leave tied parameters one input: what is written into cannot have two."""
+    known: set[int] = set()
+    inputs = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    specs = program.graph_signature.input_specs
+    # What is read, first: captured nodes read all of one parameter by one of its names.
+    for spec in sorted(specs, key=lambda spec: not inputs[spec.arg.name].users):
+        memory = program.state_dict.get(spec.target or "")
+        if memory is None:
+            continue
+        if id(memory) in known and not inputs[spec.arg.name].users:
+            program.graph.erase_node(inputs[spec.arg.name])
+            specs.remove(spec)
+        known.add(id(memory))
 
 
 def _chain(node: torch.fx.Node, modules: Modules) -> list[torch.fx.Node]:
