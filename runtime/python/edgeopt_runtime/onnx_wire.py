@@ -57,9 +57,7 @@ class Field(NamedTuple):
     value: memoryview
 
 
-def bake(
-    model: bytes, tensors: Mapping[str, tuple[str, NDArray[Any]]], dropped: Collection[str] = ()
-) -> list[Buffer]:
+def bake(model: bytes, tensors: Mapping[str, tuple[str, NDArray[Any]]], dropped: Collection[str] = ()) -> list[Buffer]:
     """A model in which some graph inputs have become initializers.
 
     Args:
