@@ -49,9 +49,9 @@ class Accuracy(Metric):
                 )
             if target.shape != shape or not (rank == 1 or (self._has_axis(rank) and shape[self.class_axis] == 1)):
                 raise SignatureError(
-                    f"Accuracy with {kind} needs one logit for each position, a prediction of shape (n,) or (n, 1), but "
-                    f"it has shape {shape}. For classes that exclude each other train with CrossEntropy; for several "
-                    "labels a position, write the metric that is meant as a class of your own."
+                    f"Accuracy with {kind} needs one logit for each position, a prediction of shape (n,) or (n, 1), "
+                    f"but it has shape {shape}. For classes that exclude each other train with CrossEntropy; for "
+                    "several labels a position, write the metric that is meant as a class of your own."
                 )
             return
         if not self._has_axis(rank):

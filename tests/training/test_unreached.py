@@ -119,8 +119,8 @@ def test_where_nothing_is_reached_there_is_no_export(kind: str, trainable: str, 
 def test_a_file_whose_loss_reads_another_output() -> None:
     model = onnx.parser.parse_model("""
     <ir_version: 8, opset_import: ["" : 17]>
-    model (float[n, 2] x) => (float[n, 2] y, int64[n, 2] place) <float[2, 2] w = {1, 2, 3, 4}, float[2, 2] v = {1, 2, 3, 4},
-        float[2, 2] u = {5, 6, 7, 8}> {
+    model (float[n, 2] x) => (float[n, 2] y, int64[n, 2] place)
+    <float[2, 2] w = {1, 2, 3, 4}, float[2, 2] v = {1, 2, 3, 4}> {
         h = MatMul(x, w)
         k = MatMul(x, v)
         place = Cast<to = 7>(k)
