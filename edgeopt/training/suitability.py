@@ -62,7 +62,7 @@ def _bounds_probabilities(node: ir.Node) -> bool:
     if node.op_type != "Clip" or len(node.inputs) < 3 or None in node.inputs[1:3]:
         return False
     low, high = (ir.convenience.get_const_tensor(value) for value in node.inputs[1:3] if value is not None)
-    return low is not None and high is not None and low.numpy() >= 0 and high.numpy() <= 1
+    return low is not None and high is not None and bool(low.numpy() >= 0) and bool(high.numpy() <= 1)
 
 
 def _normalised(node: ir.Node) -> ir.Value | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -45,7 +46,7 @@ model (float[n, 3] x) => (float[n, 3] y) <float[3, 3] w = {1, 2, 3, 4, 5, 6, 7, 
     y = Add(h, r)
 }
 """
-SETTINGS = {"loss": MSE(), "optimizer": SGD(0.01)}
+SETTINGS: dict[str, Any] = {"loss": MSE(), "optimizer": SGD(0.01)}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def ones(rows: int) -> np.ndarray:
 @pytest.mark.parametrize("model", [Vae, MonteCarlo])
 def test_modules_are_saved_and_predict_anew_each_time(model: type[nn.Module], tmp_path: Path) -> None:
     edgeopt.export(model(), torch.zeros(2, 3), check=False, **SETTINGS).save(tmp_path / "model.edgeopt")
-    session = TrainingSession.load(tmp_path / "model.edgeopt")
+    session: Any = TrainingSession.load(tmp_path / "model.edgeopt")
     before, x = session.state(), ones(20)
     first, second = session.predict(x), session.predict(x)
     assert not np.array_equal(first, second)
@@ -78,7 +79,7 @@ def test_dropout_keeps_its_share_and_the_mean() -> None:
     module = MonteCarlo()
     nn.init.zeros_(module.linear.weight)
     nn.init.ones_(module.linear.bias)
-    session = edgeopt.export(module, torch.zeros(2, 3), check=False, **SETTINGS).session()
+    session: Any = edgeopt.export(module, torch.zeros(2, 3), check=False, **SETTINGS).session()
     drawn = np.concatenate([session.predict(ones(4000)) for _ in range(5)])
     np.testing.assert_allclose(np.unique(drawn), [0, 4 / 3], rtol=1e-6)
     # 60,000 draws: the standard error of the share is 0.0018.
@@ -86,7 +87,7 @@ def test_dropout_keeps_its_share_and_the_mean() -> None:
 
 
 def test_noise_has_its_moments_and_is_not_repeated(noisy: edgeopt.Bundle) -> None:
-    session = noisy.session()
+    session: Any = noisy.session()
     calls = np.stack([session.predict(ones(2000)) - [12, 15, 18] for _ in range(8)])
     assert calls.mean() == pytest.approx(0, abs=0.04)
     assert calls.std() == pytest.approx(2, abs=0.03)
@@ -103,7 +104,8 @@ def test_evaluation_over_batches_draws_for_each(noisy: edgeopt.Bundle) -> None:
 
 
 def test_a_plain_file_draws_what_the_session_would(noisy: edgeopt.Bundle, tmp_path: Path) -> None:
-    session, path = noisy.session(), tmp_path / "plain.onnx"
+    session: Any = noisy.session()
+    path = tmp_path / "plain.onnx"
     session.predict(ones(2))
     with pytest.warns(UserWarning, match="draws random numbers in evaluation"):
         session.export_inference(path)
@@ -121,7 +123,7 @@ def test_steps_without_gradients_compare_under_the_same_noise(noisy: edgeopt.Bun
 
 
 def test_another_optimizer_leaves_the_noise(noisy: edgeopt.Bundle) -> None:
-    other = noisy.with_optimizer(Lookahead(SGD(0.1))).bundle.session()
+    other: Any = noisy.with_optimizer(Lookahead(SGD(0.1))).bundle.session()
     np.testing.assert_array_equal(other.predict(ones(3)), noisy.session().predict(ones(3)))
     assert not np.array_equal(other.predict(ones(3)), other.predict(ones(3)))
 

@@ -24,6 +24,8 @@ from edgeopt.training.statistics import hold_statistics
 class Net(nn.Module):
     """A backbone and a head with a BatchNorm each, data normalised first, and a counter that is no statistic."""
 
+    calls: torch.Tensor
+
     def __init__(self, affine: bool = True) -> None:
         super().__init__()
         self.body = nn.Sequential(
@@ -130,6 +132,9 @@ def test_other_words_are_refused() -> None:
 
 class Functional(nn.Module):
     """Statistics under names of its own, and one layer used twice."""
+
+    centre: torch.Tensor
+    spread: torch.Tensor
 
     def __init__(self) -> None:
         super().__init__()

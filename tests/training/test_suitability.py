@@ -103,7 +103,7 @@ def test_probabilities_in_evaluation_only() -> None:
 
 
 def test_accuracy_of_one_logit_counts_signs() -> None:
-    session = export(file("y = Identity(logits)", 1), BCEWithLogits(), metrics=[Accuracy()]).session()
+    session: Any = export(file("y = Identity(logits)", 1), BCEWithLogits(), metrics=[Accuracy()]).session()
     x = np.random.default_rng(0).standard_normal((9, 4)).astype(np.float32)
     y = (np.arange(9) % 3 == 0).astype(np.float32)[:, None]
     correct = ((session.predict(x) > 0) == (y > 0.5)).mean()
@@ -141,7 +141,7 @@ class Own(Metric):
 
 
 def test_a_metric_without_a_check_works() -> None:
-    session = export(file("y = Identity(logits)"), MSE(), metrics=[Own()]).session()
+    session: Any = export(file("y = Identity(logits)"), MSE(), metrics=[Own()]).session()
     x, y = np.ones((2, 4), np.float32), np.zeros((2, 3), np.float32)
     assert session.evaluate((x, y))["own"] == pytest.approx(np.abs(session.predict(x)).mean())
 

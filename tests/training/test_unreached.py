@@ -136,6 +136,6 @@ def test_a_file_whose_loss_reads_another_output() -> None:
 
 def test_very_many_are_counted() -> None:
     module = nn.ModuleList(nn.Linear(2, 2) for _ in range(20))
-    module.forward = module[0].forward  # type: ignore[method-assign]  # the rest is never used
+    module.forward = module[0].forward  # the rest is never used
     with pytest.warns(ExportWarning, match=r"38 parameter\(s\).*4.bias and 30 more"):
         edgeopt.export(module, torch.zeros(2, 2), loss=MSE(), optimizer=SGD(0.1))
