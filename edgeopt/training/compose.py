@@ -20,6 +20,7 @@ from edgeopt.training.plan import Plan, select_trainable
 from edgeopt.training.signatures import OPTIONAL, SIGNATURES
 from edgeopt.training.state import initial_state
 from edgeopt.training.statistics import BatchNorm, hold_statistics
+from edgeopt.training.suitability import unsuitable_output
 from edgeopt.training.units import JOINED_SIZE
 from edgeopt.training.unreached import find_unreached
 from edgeopt.transforms import Transform
@@ -66,7 +67,7 @@ def compose(
 
     Raises:
         ParameterPatternError: A pattern matches nothing.
-        SignatureError: The loss does not fit the output, or names collide.
+        SignatureError: The loss does not fit the output, a metric does not fit both, or names collide.
         UnsupportedOperatorError: The gradient needs an operator without a rule.
         UnsupportedModelError: No gradient reaches any parameter.
     """
@@ -97,7 +98,9 @@ def compose(
         InputSpec(name, "model", spec.dtype, spec.shape)
         for name, spec in _specs(model.train, model.train.inputs).items()
     ]
-    targets = _targets(plan, _specs(model.train, (chosen,))[chosen], inputs)
+    prediction = _specs(model.train, (chosen,))[chosen]
+    targets = _targets(plan, prediction, inputs)
+    decisions += unsuitable_output(model, chosen, loss)
     state = initial_state(model.parameters, model.buffers, plan.groups, seed)
     wanted = [name for name in SIGNATURES if name in signatures or (name in OPTIONAL and hessian_vector)]
     built = {name: SIGNATURES[name](model, plan, state, targets) for name in wanted}
@@ -139,7 +142,10 @@ def _specs(graph: ForwardGraph, names: Sequence[str]) -> dict[str, ArraySpec]:
 
 
 def _targets(plan: Plan, prediction: ArraySpec, inputs: Sequence[InputSpec]) -> list[InputSpec]:
-    targets = [InputSpec(spec.name, "loss", spec.dtype, spec.shape) for spec in plan.loss.targets(prediction)]
+    specs = plan.loss.targets(prediction)
+    for metric in plan.metrics:
+        metric.check(plan.loss, prediction, specs)
+    targets = [InputSpec(spec.name, "loss", spec.dtype, spec.shape) for spec in specs]
     for target in targets:
         if target.name in [spec.name for spec in inputs]:
             raise SignatureError(

@@ -8,6 +8,9 @@ import onnx_ir as ir
 
 from edgeopt import tracing as xp
 from edgeopt.autodiff import backward
+from edgeopt.errors import SignatureError
+from edgeopt.losses import Loss
+from edgeopt.metrics import Metric
 from edgeopt.tracing import Array
 from edgeopt.training.accumulation import add_gradients, mean_gradients
 from edgeopt.training.builder import BuiltGraph, GraphBuilder
@@ -27,7 +30,8 @@ __all__ = ["OPTIONAL", "SIGNATURES"]
 def _loss_terms(builder: GraphBuilder, plan: Plan, targets: Sequence[InputSpec]) -> tuple[Array, Array]:
     """The loss sum and its weight."""
     with builder.tracer.scope("loss"):
-        return plan.loss.terms(xp, builder.predictions[plan.output], *(builder.batch(spec) for spec in targets))
+        arrays = [builder.batch(spec) for spec in targets]
+        return _scalars(plan.loss, *plan.loss.terms(xp, builder.predictions[plan.output], *arrays))
 
 
 def _metric_terms(builder: GraphBuilder, plan: Plan, targets: Sequence[InputSpec]) -> list[tuple[str, Array, Array]]:
@@ -36,8 +40,24 @@ def _metric_terms(builder: GraphBuilder, plan: Plan, targets: Sequence[InputSpec
     for metric in plan.metrics:
         with builder.tracer.scope(metric.name):
             arrays = [builder.batch(spec) for spec in targets]
-            terms.append((metric.name, *metric.terms(xp, builder.predictions[plan.output], *arrays)))
+            found = metric.terms(xp, builder.predictions[plan.output], *arrays)
+            terms.append((metric.name, *_scalars(metric, *found)))
     return terms
+
+
+def _scalars(owner: Loss | Metric, total: Array, weight: Array) -> tuple[Array, Array]:
+    """A sum and its weight as they came.
+
+    Raises:
+        SignatureError: One of them is no floating-point scalar of the graph.
+    """
+    for what, term in (("sum", total), ("weight", weight)):
+        if not isinstance(term, Array) or term.ndim or term.dtype.kind in "iub":
+            raise SignatureError(
+                f"{type(owner).__name__} must return a sum and a weight as floating-point arrays without dimensions, "
+                f"but its {what} is {term}; write xp.sum(...), xp.astype(..., prediction.dtype), or xp.ones_like(...)."
+            )
+    return total, weight
 
 
 def _passes(

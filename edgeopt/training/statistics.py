@@ -91,16 +91,17 @@ def _norms(graph: ir.Graph, model: ForwardModel) -> Iterator[_Norm]:
     for node in graph:
         if node.domain:
             continue
-        found: Sequence[ir.Value | None] = ()
-        if node.op_type == "BatchNormalization" and node.attributes.get_int("training_mode"):
-            found = [_running(value, updated.values()) for value in node.inputs[3:5]]
-        elif node.op_type == "InstanceNormalization":
-            # The operator knows no running statistics; the module that it comes from has them beside it.
-            module = (node.name or "").rpartition("/")[0]
-            found = [updated.get(f"{module}.running_{kind}") for kind in ("mean", "var")]
-        statistics = [value for value in found if value is not None]
-        if len(statistics) == 2:
-            yield _Norm(node, (statistics[0], statistics[1]))
+        of_batch = node.op_type == "BatchNormalization" and bool(node.attributes.get_int("training_mode"))
+        if not of_batch and node.op_type != "InstanceNormalization":
+            continue
+        # A node that does not read its running statistics has a module beside whose name they are.
+        module = (node.name or "").rpartition("/")[0]
+        read = [_running(value, updated.values()) for value in node.inputs[3:5]]
+        named = [updated.get(f"{module}.running_{kind}") for kind in ("mean", "var")]
+        for mean, variance in (read, named) if of_batch else (named,):
+            if mean is not None and variance is not None:
+                yield _Norm(node, (mean, variance))
+                break
 
 
 def _running(value: ir.Value | None, updated: Collection[ir.Value]) -> ir.Value | None:
