@@ -25,11 +25,15 @@ def mod(n: Site) -> Array:
     return remainder + divisor * xp.astype(remainder * divisor < 0.0, n.x.dtype)
 
 
-def _has_another_exponent(n: Site) -> bool:
-    return n.x.dtype.kind == "f" and n.input(1).dtype not in (np.float32, np.float64, np.int32, np.int64)
+_EXPONENTS = (np.float32, np.float64, np.int32, np.int64)
 
 
-@lowering("Pow", when=_has_another_exponent)
+def _has_another_power(n: Site) -> bool:
+    return n.x.dtype.kind not in "iub" and (n.x.dtype.itemsize < 4 or n.input(1).dtype not in _EXPONENTS)
+
+
+@lowering("Pow", when=_has_another_power)
 def power(n: Site) -> Array:
-    """Its exponents are of four types."""
-    return n.x ** xp.astype(n.input(1), n.x.dtype)
+    """Its exponents are of four types, and its bases of no smaller ones than float32."""
+    wide = n.x.dtype if n.x.dtype.itemsize >= 4 else np.dtype(np.float32)
+    return xp.astype(xp.astype(n.x, wide) ** xp.astype(n.input(1), wide), n.x.dtype)
