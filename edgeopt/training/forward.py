@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from edgeopt.canonical.copies import copied
 from edgeopt_runtime.manifest import Decision
 
 __all__ = ["ForwardGraph", "ForwardModel"]
@@ -37,7 +38,7 @@ class ForwardGraph:
 
     def copy(self) -> ir.Graph:
         """The graph again, to be built upon."""
-        return ir.serde.deserialize_model(ir.serde.serialize_model(self.model)).graph
+        return copied(self.model).graph
 
 
 @dataclass(frozen=True)

@@ -121,11 +121,9 @@ def test_padding_gets_no_gradient() -> None:
     assert_trains_as_in_torch(nn.Embedding(5, 3, padding_idx=2), torch.tensor([[0, 2, 1], [2, 2, 4]]))
 
 
-def test_frequency_scaled_gradients_are_refused() -> None:
-    with pytest.raises(UnsupportedModelError, match="scale_grad_by_freq"):
-        edgeopt.export(
-            nn.Embedding(5, 3, scale_grad_by_freq=True), torch.tensor([[0, 1]]), loss=MSE(), optimizer=SGD(lr=1.0)
-        )
+def test_gradients_are_divided_by_frequency() -> None:
+    torch.manual_seed(0)
+    assert_trains_as_in_torch(nn.Embedding(5, 3, scale_grad_by_freq=True), torch.tensor([[0, 2, 1], [2, 2, 4]]))
 
 
 class Reversed(torch.autograd.Function):

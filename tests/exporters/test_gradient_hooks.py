@@ -26,9 +26,7 @@ class Net(nn.Module):
 
 def refused(module, match):
     with pytest.raises(UnsupportedModelError, match=match):
-        edgeopt.export(
-            module, torch.randn(5, 4), loss=edgeopt.losses.MSE(), optimizer=edgeopt.optimizers.SGD(lr=0.1)
-        )
+        edgeopt.export(module, torch.randn(5, 4), loss=edgeopt.losses.MSE(), optimizer=edgeopt.optimizers.SGD(lr=0.1))
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def cumulative_averages() -> Iterator[None]:
         mean, variance, count = self.running_mean, self.running_var, self.num_batches_tracked
         if self.momentum is not None or not self.training or mean is None or variance is None or count is None:
             return original(self, input)
-        self._check_input_dim(input)
+        self._check_input_dim(input)  # type: ignore[no-untyped-call]  # it has no annotations
         count.add_(1)
         values = input.detach().transpose(0, 1).flatten(1)
         average = values.mean(1)

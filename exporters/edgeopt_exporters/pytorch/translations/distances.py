@@ -40,7 +40,7 @@ def _between(x1: torch.Tensor, x2: torch.Tensor, p: float = 2.0, compute_mode: i
     return _norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p)
 
 
-def _within(self: torch.Tensor, p: float = 2.0) -> torch.Tensor:
+def _within(self: torch.Tensor, p: float = 2.0) -> Any:
     """`aten::pdist`: every pair of rows once."""
     if not isinstance(self.shape[0], int) or self.shape[0] < 2:
         return NotImplemented

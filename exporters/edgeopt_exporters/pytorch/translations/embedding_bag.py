@@ -1,4 +1,7 @@
-"""EmbeddingBag, for which torch's own translation writes a loop that holds its rows in a sequence."""
+"""Embeddings: bags of rows, for which torch's own translation writes a loop, and gradients divided by how often.
+
+With `scale_grad_by_freq`, a row's gradient is divided by the number of times that the batch reads it.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,28 @@ from typing import Any
 
 import torch
 
-from edgeopt.errors import UnsupportedModelError
 from edgeopt_exporters.pytorch.translations.rewriting import Rewrite
+from edgeopt_exporters.pytorch.translations.surrogate import with_gradient_of
 
 __all__ = ["REWRITES"]
 
 _SUM, _MEAN = 0, 1
+
+
+def _divided_by_frequency(rows: torch.Tensor, indices: torch.Tensor, vocabulary: int) -> torch.Tensor:
+    """The same rows, with gradients divided."""
+    flat = indices.reshape(-1).to(torch.int64)
+    seen = rows.new_zeros(vocabulary).scatter_add(0, flat, torch.ones_like(flat, dtype=rows.dtype))
+    return with_gradient_of(rows, rows / seen[flat].reshape(indices.shape).unsqueeze(-1))
+
+
+def _embedding(
+    weight: torch.Tensor, indices: torch.Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False
+) -> Any:
+    """`aten::embedding` with `scale_grad_by_freq`."""
+    if not scale_grad_by_freq:
+        return NotImplemented
+    return _divided_by_frequency(torch.embedding(weight, indices, padding_idx), indices, weight.shape[0])
 
 
 def _embedding_bag(
@@ -26,8 +45,6 @@ def _embedding_bag(
     padding_idx: int | None = None,
 ) -> Any:
     """`aten::embedding_bag`: the rows of each bag, from its offset to the next, summed, averaged, or their maxima."""
-    if scale_grad_by_freq:
-        raise UnsupportedModelError("EmbeddingBag(scale_grad_by_freq=True) is not exported; leave the option out.")
     if include_last_offset:
         offsets = offsets.narrow(0, 0, offsets.shape[0] - 1)
     bags, width = offsets.shape[0], weight.shape[1]
@@ -35,6 +52,8 @@ def _embedding_bag(
     place = torch.arange(indices.shape[0], dtype=offsets.dtype)
     bag = (place.unsqueeze(1) >= offsets.unsqueeze(0)).sum(1) - 1
     rows = torch.embedding(weight, indices, -1 if padding_idx is None else padding_idx)
+    if scale_grad_by_freq:
+        rows = _divided_by_frequency(rows, indices, weight.shape[0])
     counts = torch.ones_like(indices, dtype=weight.dtype)
     if padding_idx is not None:
         padding = padding_idx % weight.shape[0]
@@ -61,6 +80,7 @@ def _embedding_bag(
 _HUGE = {dtype: torch.finfo(dtype).max for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)}
 
 REWRITES: dict[Any, Rewrite] = {
+    torch.ops.aten.embedding.default: _embedding,
     torch.ops.aten.embedding_bag.default: _embedding_bag,
     torch.ops.aten.embedding_bag.padding_idx: _embedding_bag,
 }

@@ -19,16 +19,19 @@ __all__ = ["FUNCTIONS"]
 def _quantized(
     x: torch.Tensor, scale: Any, zero_point: Any, quant_min: int, quant_max: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The integers before the cut, and the dequantized values behind it."""
-    # torch holds the scale in float32, and multiplies by its reciprocal: they decide where a number near a half goes.
+    """The integers before the cut, and the dequantized values behind it.
+
+    torch holds the scale in float32, multiplies by its reciprocal, and dequantizes in float32, whatever the type of x.
+    """
+    single: Any = scale.detach().to(torch.float32) if isinstance(scale, torch.Tensor) else np.float32(scale)
+    inverse = 1 / single
     if isinstance(scale, torch.Tensor):
-        single = scale.detach().to(torch.float32)
-        inverse, scale = (1.0 / single).to(x.dtype), single.to(x.dtype)
+        inverse = inverse.to(x.dtype)
     else:
-        single = np.float32(scale)
-        inverse, scale = float(np.float32(1.0) / single), float(single)
+        single, inverse = float(single), float(np.float32(inverse))
     integers = torch.round(x.detach() * inverse) + zero_point
-    return integers, (integers.clamp(quant_min, quant_max) - zero_point) * scale
+    steps = (integers.clamp(quant_min, quant_max) - zero_point).to(torch.float32)
+    return integers, (steps * single).to(x.dtype)
 
 
 def _per_tensor(input: torch.Tensor, scale: Any, zero_point: Any, quant_min: int, quant_max: int) -> torch.Tensor:  # noqa: A002  # torch's name

@@ -20,7 +20,7 @@ def _instance_norm(
     use_input_stats: bool,
     momentum: float,
     eps: float,
-) -> torch.Tensor:
+) -> Any:
     """`aten::instance_norm`. The running ones move by the mean over the batch of each sample's (unbiased) ones."""
     if running_mean is None or running_var is None:
         return NotImplemented

@@ -6,8 +6,10 @@ of doubles. Here a number is a double until the tensor's own type is known.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import onnx
@@ -71,7 +73,7 @@ def exact_casts() -> Iterator[None]:
         if self.name in ("Cast", "CastLike") and args and isinstance(args[0], float):
             wide = onnx.helper.make_tensor("value", onnx.TensorProto.DOUBLE, [], [args[0]])
             args = (op.Constant(value=wide), *args[1:])
-        return original(self, *args, **kwargs)
+        return original(self, *args, **kwargs)  # type: ignore[no-untyped-call]  # it has no annotations
 
     Op.__call__ = call  # type: ignore[method-assign]  # for the while
     try:
@@ -101,7 +103,7 @@ def _scalar_tensor(s: Any, dtype: int = -1, **_placement: Any) -> Any:
     return _number(s, _type_of(0.0) if dtype == -1 else dtype)
 
 
-def _full(size: Sequence[Any], fill_value: Any, dtype: int = -1, **_placement: Any) -> Any:
+def _full(size: Sequence[Any], fill_value: Any, dtype: Any = -1, **_placement: Any) -> Any:
     """`aten::full`."""
     if dtype == -1:
         dtype = fill_value.dtype if isinstance(fill_value, ir.Value) else _type_of(fill_value)
@@ -118,9 +120,16 @@ def _new_full(self: Any, size: Sequence[Any], fill_value: Any, dtype: int = -1, 
     return op.Expand(_number(fill_value, self.dtype if dtype == -1 else dtype), sizes(size))
 
 
+def _logarithm(base: float, self: Any) -> Any:
+    """`aten::log2` and `aten::log10`: torch's translation takes the base's logarithm in float32."""
+    return op.Mul(op.Log(self), like(1.0 / math.log(base), self))
+
+
 TRANSLATIONS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.scalar_tensor.default: _scalar_tensor,
     torch.ops.aten.full.default: _full,
     torch.ops.aten.full_like.default: _full_like,
     torch.ops.aten.new_full.default: _new_full,
+    torch.ops.aten.log2.default: partial(_logarithm, 2.0),
+    torch.ops.aten.log10.default: partial(_logarithm, 10.0),
 }

@@ -13,7 +13,11 @@ from edgeopt_exporters.pytorch.translations.rewriting import Rewrite
 
 __all__ = ["FUNCTIONS", "REWRITES"]
 
-_AVERAGE = (torch.nn.functional.avg_pool1d, torch.nn.functional.avg_pool2d, torch.nn.functional.avg_pool3d)
+_AVERAGE: tuple[Callable[..., torch.Tensor], ...] = (
+    torch.nn.functional.avg_pool1d,
+    torch.nn.functional.avg_pool2d,
+    torch.nn.functional.avg_pool3d,
+)
 
 
 def _each(numbers: Any, axes: int) -> list[int]:
@@ -33,14 +37,14 @@ def _average(
     divisor_override: int | None = None,
 ) -> Any:
     """The sum of each window over `divisor_override`: padded by hand, so that every window is whole."""
-    if divisor_override is None and self.ndim != axes + 1:
-        return NotImplemented
     if self.ndim == axes + 1:
         return _AVERAGE[axes - 1](
             self.unsqueeze(0),
             *(kernel_size, stride or kernel_size, padding, ceil_mode, count_include_pad),
             *(() if axes == 1 else (divisor_override,)),
         ).squeeze(0)
+    if divisor_override is None:
+        return NotImplemented
     kernel = _each(kernel_size, axes)
     strides, pads = _each(stride or kernel, axes), _each(padding, axes)
     extra = [step - 1 if ceil_mode else 0 for step in strides]
@@ -75,12 +79,12 @@ def _max_pool1d(
     return_indices: bool = False,
 ) -> Any:
     """`max_pool1d` as `max_pool2d` where the length is symbolic, which torch does not capture."""
-    if not isinstance(input.shape[-1], torch.SymInt):
+    length: Any = input.shape[-1]
+    if isinstance(length, int):
         return NotImplemented
     kernel, step, pad, gap = (_each(number, 1)[0] for number in (kernel_size, stride or kernel_size, padding, dilation))
-    results = torch.nn.functional.max_pool2d(
-        input.unsqueeze(-2), (1, kernel), (1, step), (0, pad), (1, gap), ceil_mode, return_indices
-    )
+    max_pool2d: Any = torch.nn.functional.max_pool2d
+    results = max_pool2d(input.unsqueeze(-2), (1, kernel), (1, step), (0, pad), (1, gap), ceil_mode, return_indices)
     return tuple(result.squeeze(-2) for result in results) if return_indices else results.squeeze(-2)
 
 

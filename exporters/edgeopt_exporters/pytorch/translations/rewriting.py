@@ -62,7 +62,7 @@ class Replaced(TorchFunctionMode):
     """Within it, functions that torch cannot capture are traced as others, which return the same."""
 
     def __init__(self, functions: Mapping[Any, Callable[..., Any]]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch has not annotated it
+        super().__init__()
         self._functions = functions
 
     def __torch_function__(

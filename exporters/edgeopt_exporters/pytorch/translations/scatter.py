@@ -13,7 +13,7 @@ __all__ = ["REWRITES"]
 
 def _scatter_reduce(
     self: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor, reduce: str, include_self: bool = True
-) -> torch.Tensor:
+) -> Any:
     """`aten::scatter_reduce.two` with "mean": the sum over the count, which is 1 where nothing arrives."""
     if reduce != "mean":
         return NotImplemented
@@ -39,7 +39,7 @@ _INDEX_REDUCTIONS = {"prod": "prod", "mean": "mean", "amax": "amax", "amin": "am
 
 def _index_reduce(
     self: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, reduce: str, include_self: bool = True
-) -> torch.Tensor:
+) -> Any:
     """`aten::index_reduce`: whole slices, at the places of a list."""
     if self.ndim == 0:
         return NotImplemented

@@ -114,8 +114,6 @@ def _embedding(
     weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
 ) -> Any:
     """`aten::embedding`. The row at `padding_idx` is read like any other, but gets no gradient."""
-    if scale_grad_by_freq:
-        raise UnsupportedModelError("Embedding(scale_grad_by_freq=True) has no translation; leave the option out.")
     rows = op.Gather(weight, indices)
     if padding_idx < 0:
         return rows
