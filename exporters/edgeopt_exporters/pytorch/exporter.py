@@ -96,7 +96,7 @@ def from_torch(
         provenance={"framework": f"torch {torch.__version__}", "model": type(module).__qualname__},
         decisions=(*trial.decisions, *examples.decisions, *map(_forgotten, forgotten)),
     )
-    return forward, ModuleReference(module, examples)
+    return forward, ModuleReference(module, examples, outputs)
 
 
 def _forgotten(name: str) -> Decision:

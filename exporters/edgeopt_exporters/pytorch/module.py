@@ -13,9 +13,8 @@ import torch
 from edgeopt.errors import SignatureError
 from edgeopt_exporters.pytorch.calling import Call
 from edgeopt_exporters.pytorch.calls import TensorCalls
-from edgeopt_exporters.pytorch.inputs import Examples
 
-__all__ = ["PREFIX", "Exported", "Returned", "alike", "in_mode", "named_outputs"]
+__all__ = ["PREFIX", "Exported", "Returned", "alike", "in_mode"]
 
 # Initializers come out as `module.<the module's own name>`.
 PREFIX = "module."
@@ -130,13 +129,6 @@ def _flat(prefix: str, outputs: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _is_dataclass(value: Any) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
-
-
-def named_outputs(
-    module: torch.nn.Module, examples: Examples, tensors: Sequence[torch.Tensor]
-) -> dict[str, torch.Tensor]:
-    """The tensors that one call of the module with these inputs returns, by name."""
-    return dict(_named_tensors(examples.call(module, tensors)))
 
 
 def alike(one: torch.Tensor, other: torch.Tensor) -> bool:
