@@ -49,11 +49,14 @@ def backward(
     _refuse_unsupported(sites)
 
     cotangents: dict[ir.Value, list[Array]] = {value: [seed] for value, seed in seeds.items()}
+    singular: set[ir.Value] = set()
     with tracer.scope("backward"):
         for site in reversed(sites):
             arriving = [_accumulate(tracer, cotangents.get(value, [])) for value in site.node.outputs]
             if any(cotangent is not None for cotangent in arriving):
+                site.singular = any(value in singular for value in site.node.outputs)
                 _propagate(site, arriving, cotangents)
+                singular.update(_singular_inputs(site))
         return [_accumulate(tracer, cotangents.get(value, [])) for value in wrt]
 
 
@@ -134,6 +137,17 @@ def _accumulate(tracer: Tracer, contributions: list[Array]) -> Array | None:
         shape = contributions[0].shape
         contributions[:] = [tracer.emit("Sum" if len(contributions) > 2 else "Add", *contributions).with_shape(shape)]
     return contributions[0]
+
+
+# Behind these, one element that is not finite makes all of them so, and nothing is gained by keeping them apart.
+_MIXING = frozenset({"Conv", "ConvTranspose", "Einsum", "GRU", "Gemm", "LSTM", "MatMul", "RNN"})
+
+
+def _singular_inputs(site: Site) -> Iterator[ir.Value]:
+    """The inputs of a node whose cotangents may not be finite."""
+    name = qualified_name(site.node)
+    if name not in _MIXING and (site.singular or RULES[name].singular(site)):
+        yield from (value for value in operands(site.node) if value is not None)
 
 
 def _propagate(site: Site, arriving: list[Array | None], cotangents: dict[ir.Value, list[Array]]) -> None:

@@ -33,6 +33,7 @@ __all__ = [
     "no_limits",
     "qualified_name",
     "refuse",
+    "regular",
     "rule",
     "site_problem",
     "zero_derivative",
@@ -47,6 +48,7 @@ class Rule(NamedTuple):
     apply: Callable[..., Cotangents]
     broadcasts: bool
     limits: Callable[[Site], str | None]
+    singular: Callable[[Site], bool]
 
 
 class Refusal(NamedTuple):
@@ -68,8 +70,16 @@ def no_limits(_site: Site) -> None:
     """The rule treats every node."""
 
 
+def regular(_site: Site) -> bool:
+    """The derivative is finite wherever the value is."""
+    return False
+
+
 def rule(
-    *op_types: str, broadcasts: bool = False, limits: Callable[[Site], str | None] = no_limits
+    *op_types: str,
+    broadcasts: bool = False,
+    limits: Callable[[Site], str | None] = no_limits,
+    singular: Callable[[Site], bool] = regular,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register the decorated function as the rule of these operators.
 
@@ -77,11 +87,13 @@ def rule(
         op_types: Operators of the standard domain.
         broadcasts: The operator broadcasts its inputs, and the rule's cotangents have the output's shape.
         limits: Says of a node why the rule cannot treat it, None where it can.
+        singular: Says of a node whether its derivative may be infinite or NaN at points that people's models reach,
+            as that of a root at 0. Rules that let only some elements pass then select them (see `rules.passing`).
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         for op_type in op_types:
-            RULES[op_type] = Rule(function, broadcasts, limits)
+            RULES[op_type] = Rule(function, broadcasts, limits, singular)
         return function
 
     return register

@@ -39,7 +39,7 @@ def inline_functions(model: ir.Model) -> int:
         part.opset_imports.update(newest)
     try:
         common_passes.InlinePass()(model)
-    except (ValueError, ir.passes.PassError) as error:
+    except (ValueError, ir.passes.PassError, ir.passes.InvariantError) as error:
         raise UnsupportedModelError(f"The functions of the model cannot be inlined: {error}") from error
     return max(versions)
 

@@ -7,6 +7,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 from onnxscript.optimizer import fold_constants
 
+from edgeopt.canonical.logarithms import join_log_sigmoid
 from edgeopt.canonical.naming import fix_names
 from edgeopt.canonical.pooling import pool_before_relu
 from edgeopt.canonical.reshapes import make_reshapes_static
@@ -37,6 +38,7 @@ def simplify(model: ir.Model) -> None:
         fix_names(model)
     _eliminate_identities(model)
     pool_before_relu(model.graph)
+    join_log_sigmoid(model.graph)
     _compute_results_inside(model.graph)
     fix_names(model)
     common_passes.RemoveUnusedNodesPass()(model)

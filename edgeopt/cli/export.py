@@ -34,8 +34,9 @@ COMPONENT = "NAME:KEY=VALUE"
 
 
 class BatchNorm(str, Enum):
-    """The modes of BatchNormalization."""
+    """Whose statistics normalisations use in training."""
 
+    AUTO = "auto"
     FILE = "file"
     FROZEN = "frozen"
     TRAIN = "train"
@@ -82,8 +83,9 @@ def export(
         ),
     ] = None,
     batch_norm: Annotated[
-        BatchNorm, typer.Option(help="Of a file: the statistics that BatchNormalization uses in training.")
-    ] = BatchNorm.FILE,
+        BatchNorm,
+        typer.Option(help="The statistics of BatchNorm in training: running ones where nothing trains, or as it says."),
+    ] = BatchNorm.AUTO,
     fixed_input: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Of a file: an input that never changes. Repeat for several."),

@@ -12,13 +12,19 @@ from rich.text import Text
 from edgeopt.bundle import Bundle, Report
 from edgeopt.cli.console import format_bytes, format_number, new_table, out
 from edgeopt.cli.decisions import print_decisions
-from edgeopt.cli.options import BundlePath, Json
+from edgeopt.cli.options import BundleOrFile, Json
 
 __all__ = ["inspect", "size_of"]
 
 
-def inspect(bundle: BundlePath, as_json: Json = False) -> None:
-    """Show a bundle's tensors, inputs, hyperparameters and graphs."""
+def inspect(bundle: BundleOrFile, as_json: Json = False) -> None:
+    """Show a bundle's tensors, inputs, hyperparameters and graphs; or what an ONNX file's constants are taken for."""
+    if bundle.suffix == ".onnx" and bundle.is_file():
+        # What reads ONNX files takes a while to import.
+        from edgeopt.cli.constants import show_constants
+
+        show_constants(bundle, as_json)
+        return
     report = Bundle.load(bundle).inspect()
     if as_json:
         # Not through rich, which would wrap long lines.

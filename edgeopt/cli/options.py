@@ -10,9 +10,10 @@ import typer
 
 from edgeopt.cli.errors import CommandError
 
-__all__ = ["BatchSize", "BundlePath", "Data", "Json", "Providers", "Threads", "named_numbers"]
+__all__ = ["BatchSize", "BundleOrFile", "BundlePath", "Data", "Json", "Providers", "Threads", "named_numbers"]
 
 BundlePath = Annotated[Path, typer.Argument(exists=True, help="A bundle: a .edgeopt file or a folder.")]
+BundleOrFile = Annotated[Path, typer.Argument(exists=True, help="A bundle, or an ONNX file.")]
 Data = Annotated[
     Path,
     typer.Option("--data", exists=True, dir_okay=False, help="An .npz file; its arrays are named like the inputs."),

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 from edgeopt.array_types import Array, Namespace
 from edgeopt.checks import require
 from edgeopt.errors import SignatureError
 
-__all__ = ["ArraySpec", "ElementwiseLoss", "Loss"]
+__all__ = ["ArraySpec", "ElementwiseLoss", "Expectation", "Loss"]
+
+#: What a loss takes its prediction for: real numbers; logits of independent events; or scores of classes, of which only
+#: the differences count, so that log-probabilities are scores too.
+Expectation: TypeAlias = Literal["values", "logits", "scores"]
 
 
 class ArraySpec(NamedTuple):
@@ -33,6 +37,9 @@ class Loss(ABC):
 
     `target` is the name of the batch input that holds the targets.
     """
+
+    #: What the prediction is taken for. An export warns where the model ends in an operator that makes something else.
+    expects: ClassVar[Expectation] = "values"
 
     reduction: Literal["mean", "sum"] = field(default="mean", kw_only=True)
     target: str = field(default="target", kw_only=True)

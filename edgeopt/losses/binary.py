@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from edgeopt.array_types import Array, Namespace
 from edgeopt.checks import number_or_tuple
 from edgeopt.errors import SignatureError
-from edgeopt.losses.base import ArraySpec, ElementwiseLoss
+from edgeopt.losses.base import ArraySpec, ElementwiseLoss, Expectation
 
 __all__ = ["BCEWithLogits"]
 
@@ -30,6 +31,8 @@ class BCEWithLogits(ElementwiseLoss):
         ConfigurationError: A negative `pos_weight`.
         SignatureError: A last axis of another length than `pos_weight`.
     """
+
+    expects: ClassVar[Expectation] = "logits"
 
     pos_weight: float | Sequence[float] | None = None
 

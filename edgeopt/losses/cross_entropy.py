@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from edgeopt.array_types import Array, Namespace
 from edgeopt.checks import fraction, number_tuple
 from edgeopt.errors import SignatureError
-from edgeopt.losses.base import ArraySpec, Loss
+from edgeopt.losses.base import ArraySpec, Expectation, Loss
 from edgeopt.losses.numerics import logsumexp
 
 __all__ = ["CrossEntropy"]
@@ -38,6 +39,8 @@ class CrossEntropy(Loss):
         ConfigurationError: Negative weights, or smoothing outside [0, 1].
         SignatureError: Logits without that axis, of an unknown number of classes, or of another number than weights.
     """
+
+    expects: ClassVar[Expectation] = "scores"
 
     weight: Sequence[float] | None = None
     label_smoothing: float = 0.0

@@ -25,11 +25,13 @@ def mod(n: Site) -> Array:
     return remainder + divisor * xp.astype(remainder * divisor < 0.0, n.x.dtype)
 
 
-def _has_another_exponent(n: Site) -> bool:
-    return n.x.dtype.kind == "f" and n.input(1).dtype not in (np.float32, np.float64, np.int32, np.int64)
+def _has_no_power(n: Site) -> bool:
+    types = (np.float32, np.float64, np.int32, np.int64)
+    return n.x.dtype.kind not in "iu" and not (n.x.dtype in types and n.input(1).dtype in types)
 
 
-@lowering("Pow", when=_has_another_exponent)
+@lowering("Pow", when=_has_no_power)
 def power(n: Site) -> Array:
-    """Its exponents are of four types."""
-    return n.x ** xp.astype(n.input(1), n.x.dtype)
+    """Its bases and exponents are of four types; of half precision, single is taken."""
+    exact = n.x.dtype if n.x.dtype == np.float64 else np.dtype(np.float32)
+    return xp.astype(xp.astype(n.x, exact) ** xp.astype(n.input(1), exact), n.x.dtype)

@@ -6,8 +6,10 @@ expressions as in the gradient rule, so both share them.
 
 from __future__ import annotations
 
+from edgeopt import tracing as xp
 from edgeopt.autodiff.arrays import reshape_like
 from edgeopt.autodiff.rules.normalisation import batch_statistics
+from edgeopt.errors import UnsupportedModelError
 from edgeopt.lowering.registry import lowering
 from edgeopt.tracing import Array, op
 from edgeopt.tracing.site import Site
@@ -19,11 +21,33 @@ def _is_training(n: Site) -> bool:
 
 @lowering("BatchNormalization", when=_is_training)
 def training_batch_normalization(n: Site) -> tuple[Array, Array, Array]:
-    """Output, running mean and running variance (the population's, as ONNX has it): r·momentum + b·(1 - momentum)."""
+    """Output, running mean and running variance (the population's, as ONNX has it): r·momentum + b·(1 - momentum).
+
+    Of one value for each channel nothing can be learned: it is its own mean, and the output is the bias. PyTorch
+    refuses such a batch. A graph cannot, but it can make the output NaN, so that the step is not taken.
+
+    Raises:
+        UnsupportedModelError: There can be no more than one.
+    """
     epsilon, momentum = n.number("epsilon", 1e-5), n.number("momentum", 0.9)
     kept_mean, _, kept_variance, _ = batch_statistics(n.x, epsilon)
     mean, variance = reshape_like(kept_mean, n.input(3)), reshape_like(kept_variance, n.input(4))
-    y = op.BatchNormalization(n.x, n.input(1), n.input(2), mean, variance, epsilon=epsilon)
+    y = op.BatchNormalization(n.x, _unless_alone(n), n.input(2), mean, variance, epsilon=epsilon)
     running_mean = n.input(3) * momentum + mean * (1.0 - momentum)
     running_variance = n.input(4) * momentum + variance * (1.0 - momentum)
     return y, running_mean, running_variance
+
+
+def _unless_alone(n: Site) -> Array:
+    """The scale, or NaN where a channel has one value."""
+    scale, known = n.input(1), [dim for axis, dim in enumerate(n.x.shape) if axis != 1 and isinstance(dim, int)]
+    if any(dim > 1 for dim in known):
+        return scale
+    if len(known) == n.x.ndim - 1:
+        raise UnsupportedModelError(
+            f"{n} normalises by the statistics of its batch, but has one value for each channel: its input has the "
+            f"shape {list(n.x.shape)}. Export with several samples and a symbolic batch, or with the statistics frozen "
+            "(evaluation mode of a module, batch_norm='frozen' of a file)."
+        )
+    others = xp.astype(op.Size(n.x) - op.Size(scale), scale.dtype)
+    return scale * (others / others)

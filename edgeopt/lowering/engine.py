@@ -19,6 +19,7 @@ from edgeopt.lowering import resize as _resize  # noqa: F401  # fills the table
 from edgeopt.lowering import spatial as _spatial  # noqa: F401  # fills the table
 from edgeopt.lowering import spectral as _spectral  # noqa: F401  # fills the table
 from edgeopt.lowering import unread as _unread  # noqa: F401  # fills the table
+from edgeopt.lowering import written as _written  # noqa: F401  # fills the table
 from edgeopt.lowering.places import Places
 from edgeopt.lowering.random import RANDOM, RandomStreams
 from edgeopt.lowering.reading import read_all_outputs

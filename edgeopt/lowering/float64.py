@@ -32,7 +32,9 @@ def erf(n: Site) -> Array:
     """2x/√π ∫₀¹ exp(-x²t²) dt by Gauss and Legendre, the sum as a matrix product."""
     x = xp.clip(n.x, -_ERF_LIMIT, _ERF_LIMIT)
     scaled = op.Unsqueeze(x, [-1]) * ((_NODES + 1) / 2)
-    return x * xp.matmul(xp.exp(-(scaled * scaled)), _WEIGHTS / math.sqrt(math.pi))
+    inside = x * xp.matmul(xp.exp(-(scaled * scaled)), _WEIGHTS / math.sqrt(math.pi))
+    # Exactly ±1 beyond: Gelu multiplies the difference to it by x.
+    return xp.where(xp.abs(n.x) < _ERF_LIMIT, inside, xp.sign(n.x))
 
 
 @double("Gelu")
@@ -164,14 +166,18 @@ def acosh(n: Site) -> Array:
 @double("Atanh")
 def atanh(n: Site) -> Array:
     """Half of log((1 + x) / (1 - x))."""
-    return xp.log1p(2.0 * n.x / (1.0 - n.x)) * 0.5
+    return (xp.log1p(n.x) - xp.log1p(-n.x)) * 0.5
 
 
 _ATAN_NODES, _ATAN_WEIGHTS = np.polynomial.legendre.leggauss(12)
 
 
 def _atan(x: Array) -> Array:
-    """8 atan(y), the argument halved thrice, with atan y = y ∫₀¹ 1 / (1 + y²t²) dt by Gauss and Legendre."""
+    """8 atan(y), the argument halved thrice, with atan y = y ∫₀¹ 1 / (1 + y²t²) dt by Gauss and Legendre.
+
+    The argument is cut where the arc tangent is ±π/2 to the last bit, and its square finite.
+    """
+    x = xp.clip(x, -1e17, 1e17)
     for _ in range(3):
         x = x / (1.0 + xp.sqrt(1.0 + x * x))
     scaled = op.Unsqueeze(x, [-1]) * ((_ATAN_NODES + 1) / 2)
@@ -324,3 +330,27 @@ def instance_normalization(n: Site) -> Array:
     inverse = 1.0 / xp.sqrt(op.ReduceMean(centred * centred, axes, keepdims=1) + n.number("epsilon", 1e-5))
     scale, bias = (op.Unsqueeze(n.input(i), list(range(1, x.ndim - 1))) for i in (1, 2))
     return centred * (inverse * scale) + bias
+
+
+def _has_attribute_that_float32_lacks(name: str, n: Site) -> bool:
+    """An attribute is a float32 in a file; a module's own number is a double, and still is one here."""
+    number = n.number(name, 1.0)
+    return is_double(n) and float(np.float32(number)) != number
+
+
+@lowering("BatchNormalization", when=partial(_has_attribute_that_float32_lacks, "epsilon"))
+def batch_normalization(n: Site) -> Array:
+    """What a file cannot say of epsilon goes into the variance."""
+    epsilon = n.number("epsilon", 1e-5)
+    written = float(np.float32(epsilon))
+    variance = n.input(4) + (epsilon - written)
+    return op.BatchNormalization(n.x, n.input(1), n.input(2), n.input(3), variance, epsilon=written)
+
+
+@lowering("Gemm", when=lambda n: any(_has_attribute_that_float32_lacks(name, n) for name in ("alpha", "beta")))
+def gemm(n: Site) -> Array:
+    """The factors as constants."""
+    alpha, beta = n.number("alpha", 1.0), n.number("beta", 1.0)
+    flags = {name: n.attr(name, 0) for name in ("transA", "transB")}
+    product = op.Gemm(n.x, n.input(1), **flags) * alpha
+    return product + n.input(2) * beta if n.has(2) else product

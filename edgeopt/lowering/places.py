@@ -8,12 +8,15 @@ from contextlib import contextmanager, nullcontext
 import onnx_ir as ir
 
 from edgeopt.tracing import Tracer
+from edgeopt.tracing.marks import REGION
 
 __all__ = ["Places"]
 
 
 class Places:
-    """Keeps what replaces a node in its place and under its name's beginning, though it is appended at the end.
+    """Keeps what replaces a node in its place, under its name's beginning and in its region of recomputation.
+
+    It is appended at the end at first.
 
     Of equal nodes the first remains: one of the forward pass, which a part of the model is known by, rather than one of
     the backward pass.
@@ -27,6 +30,7 @@ class Places:
     def of(self, node: ir.Node) -> Iterator[None]:
         """What is recorded inside takes the node's place."""
         last = self._tracer.graph[-1]
+        region = node.metadata_props.get(REGION)
         path, _, _ = (node.name or "").rpartition("/")
         with self._tracer.scope(path) if path else nullcontext():
             yield
@@ -34,6 +38,8 @@ class Places:
             if new is last:
                 break
             self._rank.setdefault(new, self._rank[node])
+            if region is not None:
+                new.metadata_props[REGION] = region
 
     def restore(self) -> None:
         """Put the nodes into this order; what they need may stand behind them until the whole graph is sorted."""

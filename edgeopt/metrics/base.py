@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from edgeopt.array_types import Array, Namespace
+from edgeopt.losses import ArraySpec, Loss
 
 __all__ = ["Metric"]
 
@@ -20,6 +22,9 @@ class Metric(ABC):
 
     #: Name under which the metric is reported, and its key in the registry.
     name: ClassVar[str]
+
+    def check(self, loss: Loss, prediction: ArraySpec, targets: Sequence[ArraySpec]) -> None:  # noqa: B027  # optional
+        """Raise `SignatureError` if the metric cannot work on such a prediction with the targets of this loss."""
 
     @abstractmethod
     def terms(self, xp: Namespace, prediction: Array, *targets: Array) -> tuple[Array, Array]:

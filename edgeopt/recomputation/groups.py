@@ -12,15 +12,27 @@ import onnx_ir as ir
 
 from edgeopt.errors import ParameterPatternError
 from edgeopt.recomputation.flow import Flow, size_of
+from edgeopt.tracing.marks import REGION
 from edgeopt.tracing.subgraphs import bodies
 
-__all__ = ["Groups", "automatic_groups", "named_groups", "with_helpers"]
+__all__ = ["Groups", "automatic_groups", "has_regions", "marked_groups", "named_groups", "with_helpers"]
 
 #: The group of each node that may be computed again. What the backward pass does not find in a group is kept.
 Groups = dict[ir.Node, str]
 
 # Below this gain a second forward pass is not worth its time.
 _LEAST_GAIN = 0.1
+
+
+def has_regions(graph: ir.Graph) -> bool:
+    """Whether the model marks nodes that are to be computed again, as torch's checkpoints do."""
+    return any(REGION in node.metadata_props for node in graph)
+
+
+def marked_groups(flow: Flow) -> Groups:
+    """The nodes of the forward pass that the model marks, each region a group."""
+    marks = {node: node.metadata_props.get(REGION) for node in flow.forward}
+    return {node: f"region/{region}" for node, region in marks.items() if region is not None}
 
 
 def named_groups(flow: Flow, patterns: Sequence[str]) -> Groups:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import onnx_ir as ir
 
 from edgeopt.recomputation.flow import Flow
-from edgeopt.recomputation.groups import automatic_groups, named_groups, with_helpers
+from edgeopt.recomputation.groups import automatic_groups, marked_groups, named_groups, with_helpers
 from edgeopt.tracing import Array, Tracer
 from edgeopt.tracing.ordering import after, zero_after
 from edgeopt.tracing.subgraphs import remove_unused
@@ -29,13 +29,17 @@ def recompute(
         tracer: Records into the graph.
         seed: The tensor that the backward pass starts from; nothing of the forward pass depends on it.
         sources: The inputs that activations depend on: the batch, and what random numbers are drawn from.
-        what: "auto", or patterns of node names; see `automatic_groups` and `named_groups`.
+        what: "auto", or patterns of node names; see `automatic_groups` and `named_groups`. With patterns, or none, the
+            regions that the model marks are dropped as well.
 
     Raises:
         ParameterPatternError: A pattern matches no node.
     """
     flow = Flow(tracer.graph, seed, sources)
-    groups = automatic_groups(flow) if what == "auto" else named_groups(flow, [what] if isinstance(what, str) else what)
+    if what == "auto":
+        groups = automatic_groups(flow)
+    else:
+        groups = marked_groups(flow) | named_groups(flow, [what] if isinstance(what, str) else what)
     groups = with_helpers(flow, groups)
     for name in reversed(list(dict.fromkeys(groups.values()))):
         with tracer.scope(f"recompute/{name}"):

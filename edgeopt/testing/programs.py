@@ -41,7 +41,8 @@ class Program:
         if self._known is not None:
             return
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3
+        # What goes wrong is raised; it need not be printed as well.
+        options.log_severity_level = 4
         serialized = ir.serde.serialize_model(copy).SerializeToString()
         self._session = onnxruntime.InferenceSession(serialized, options, providers=["CPUExecutionProvider"])
         self._inputs = {value.name for value in self._session.get_inputs()}

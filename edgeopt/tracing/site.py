@@ -28,6 +28,7 @@ class Site:
     """The node under a rule: its arrays, its attributes, and, in reverse mode, which inputs need a cotangent.
 
     `n.x` is the first input, `n.y` the first output; `n.inputs` and `n.outputs` are all of them (None where left out).
+    In reverse mode, `n.singular` says whether the arriving cotangents may be infinite or NaN while the loss is finite.
     The outer tensors that bodies of control flow capture count as inputs too, after the node's own.
     """
 
@@ -35,6 +36,7 @@ class Site:
         self.tracer = tracer
         self.node = node
         self.needs = needs
+        self.singular = False
 
     @cached_property
     def inputs(self) -> tuple[Array | None, ...]:

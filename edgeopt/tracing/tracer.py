@@ -13,6 +13,7 @@ from edgeopt.errors import TracingError
 from edgeopt.tracing import shapes
 from edgeopt.tracing.array import Array, ArrayLike, to_ir_dtype
 from edgeopt.tracing.inference import infer
+from edgeopt.tracing.marks import WRITTEN
 from edgeopt.tracing.randomness import RANDOM_OPERATORS
 from edgeopt.tracing.subgraphs import all_nodes, bodies
 
@@ -127,6 +128,16 @@ class Tracer:
             node.metadata_props["edgeopt.stop_gradient"] = "1"
             self._known[key] = self._append(node)
         return self._known[key][0]
+
+    def written(self, old: Array, new: Array) -> Array:
+        """The values of one array with the gradient of another: what it was before something was written into it.
+
+        It is a `Where` that always chooses the new values. The rule of `Where` knows it by its mark.
+        """
+        values = [self.constant(np.bool_(False)), old, self.stop_gradient(new)]
+        node = ir.Node("", "Where", [array.value for array in values], num_outputs=1)
+        node.metadata_props[WRITTEN] = "1"
+        return self._append(node)[0]
 
     def promote(self, *operands: ArrayLike) -> list[Array]:
         """Operands with one common dtype, by the rules of the Array API: Python scalars take the arrays' dtype."""

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from edgeopt.errors import SignatureError
 from edgeopt.lowering import give_scalars_a_rank, lower, uses_random_numbers
-from edgeopt.recomputation import recompute
+from edgeopt.recomputation import has_regions, recompute
 from edgeopt.tracing import Array, Tracer, new_graph, new_model, op
 from edgeopt.training.branches import move_into_branch
 from edgeopt.training.forward import ForwardGraph
@@ -50,12 +50,14 @@ class GraphBuilder:
         self._recomputed: tuple[ir.Value, str | Sequence[str]] | None = None
         self.predictions: dict[str, Array] = {}
         self.updated_buffers: dict[str, Array] = {}
+        self.updated_parameters: dict[str, Array] = {}
         if forward is not None:
             results = [self.tracer.wrap(value) for value in self.graph.outputs]
-            names = [*forward.outputs, *forward.updated_buffers]
+            names = [*forward.outputs, *forward.updated_buffers, *forward.updated_parameters]
             by_name = dict(zip(names, results, strict=True))
             self.predictions = {key: by_name[key] for key in forward.outputs}
             self.updated_buffers = {key: by_name[key] for key in forward.updated_buffers}
+            self.updated_parameters = {key: by_name[key] for key in forward.updated_parameters}
             self.graph.outputs.clear()
             self._kinds = {
                 value.name or "": "batch" if value.name in forward.inputs else "state" for value in self.graph.inputs
@@ -111,6 +113,10 @@ class GraphBuilder:
         spec = self._state.spec(name)
         return self._input(name, "state", spec.dtype, spec.shape)
 
+    def parameter(self, name: str) -> Array:
+        """A parameter as the forward pass leaves it: the state tensor, or what the model has written into it."""
+        return self.updated_parameters[name] if name in self.updated_parameters else self.state(name)
+
     def batch(self, spec: InputSpec) -> Array:
         """A tensor of the batch, as an input of the graph."""
         return self._input(spec.name, "batch", spec.dtype, spec.shape)
@@ -151,6 +157,11 @@ class GraphBuilder:
         # is traced then too: until there is the If, nobody reads it.
         self._branches.append((condition, nodes))
         return marks
+
+    @property
+    def has_regions(self) -> bool:
+        """Whether the model marks activations that are to be computed again."""
+        return has_regions(self.graph)
 
     def drop_activations(self, seed: Array, what: str | Sequence[str]) -> Array:
         """The seed of the backward pass, marked: what comes before it is computed again behind it."""

@@ -20,6 +20,7 @@ from edgeopt.training.plan import Plan, select_trainable
 from edgeopt.training.signatures import OPTIONAL, SIGNATURES
 from edgeopt.training.state import initial_state
 from edgeopt.training.statistics import BatchNorm, hold_statistics
+from edgeopt.training.suitability import unsuitable_output
 from edgeopt.training.units import JOINED_SIZE
 from edgeopt.training.unreached import find_unreached
 from edgeopt.transforms import Transform
@@ -66,7 +67,7 @@ def compose(
 
     Raises:
         ParameterPatternError: A pattern matches nothing.
-        SignatureError: The loss does not fit the output, or names collide.
+        SignatureError: The loss does not fit the output, a metric does not fit both, or names collide.
         UnsupportedOperatorError: The gradient needs an operator without a rule.
         UnsupportedModelError: No gradient reaches any parameter.
     """
@@ -74,9 +75,12 @@ def compose(
         OutputSpec(name, spec.dtype, spec.shape)
         for name, spec in _specs(model.evaluate, model.evaluate.outputs).items()
     ]
-    chosen = output or outputs[0].name
-    if chosen not in [spec.name for spec in outputs]:
-        raise SignatureError(f"The model has no output {chosen!r}; its outputs are {[spec.name for spec in outputs]}.")
+    chosen = output or model.train.outputs[0]
+    for graph, mode in ((model.train, "training"), (model.evaluate, "evaluation")):
+        if chosen not in graph.outputs:
+            raise SignatureError(
+                f"The model has no output {chosen!r} in {mode}; its outputs there are {list(graph.outputs)}."
+            )
     rules = as_groups(optimizer)
     selected = {name: model.parameters[name] for name in select_trainable(model, trainable)}
     trained = not_frozen(rules, selected)
@@ -94,7 +98,9 @@ def compose(
         InputSpec(name, "model", spec.dtype, spec.shape)
         for name, spec in _specs(model.train, model.train.inputs).items()
     ]
-    targets = _targets(plan, _specs(model.train, (chosen,))[chosen], inputs)
+    prediction = _specs(model.train, (chosen,))[chosen]
+    targets = _targets(plan, prediction, inputs)
+    decisions += unsuitable_output(model, chosen, loss)
     state = initial_state(model.parameters, model.buffers, plan.groups, seed)
     wanted = [name for name in SIGNATURES if name in signatures or (name in OPTIONAL and hessian_vector)]
     built = {name: SIGNATURES[name](model, plan, state, targets) for name in wanted}
@@ -122,7 +128,9 @@ def compose(
 def _specs(graph: ForwardGraph, names: Sequence[str]) -> dict[str, ArraySpec]:
     """dtype and shape of inputs or outputs; an unnamed dimension gets a name of its own."""
     values: dict[str, ir.Value] = {value.name or "": value for value in graph.model.graph.inputs}
-    values.update(zip((*graph.outputs, *graph.updated_buffers), graph.model.graph.outputs, strict=True))
+    values.update(
+        zip((*graph.outputs, *graph.updated_buffers, *graph.updated_parameters), graph.model.graph.outputs, strict=True)
+    )
     specs = {}
     for name in names:
         value = values[name]
@@ -134,7 +142,10 @@ def _specs(graph: ForwardGraph, names: Sequence[str]) -> dict[str, ArraySpec]:
 
 
 def _targets(plan: Plan, prediction: ArraySpec, inputs: Sequence[InputSpec]) -> list[InputSpec]:
-    targets = [InputSpec(spec.name, "loss", spec.dtype, spec.shape) for spec in plan.loss.targets(prediction)]
+    specs = plan.loss.targets(prediction)
+    for metric in plan.metrics:
+        metric.check(plan.loss, prediction, specs)
+    targets = [InputSpec(spec.name, "loss", spec.dtype, spec.shape) for spec in specs]
     for target in targets:
         if target.name in [spec.name for spec in inputs]:
             raise SignatureError(

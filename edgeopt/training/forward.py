@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from edgeopt.canonical.copies import copied
 from edgeopt_runtime.manifest import Decision
 
 __all__ = ["ForwardGraph", "ForwardModel"]
@@ -20,20 +21,24 @@ class ForwardGraph:
 
     Attributes:
         model: Its graph takes the model's inputs and, by their names, parameters and buffers; it holds no function and
-            no trainable initializer. Its outputs are the model's, then the new values of `updated_buffers`.
+            no trainable initializer. Its outputs are the model's, then the new values of `updated_buffers` and
+            of `updated_parameters`.
         inputs: Names of the model's inputs, in order.
         outputs: Names of the model's outputs, in order.
         updated_buffers: Buffers that this mode changes.
+        updated_parameters: Parameters that this mode writes into. What reads them afterwards has the gradient of the
+            parameter itself, as under `Tracer.written`.
     """
 
     model: ir.Model
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     updated_buffers: tuple[str, ...] = ()
+    updated_parameters: tuple[str, ...] = ()
 
     def copy(self) -> ir.Graph:
         """The graph again, to be built upon."""
-        return ir.serde.deserialize_model(ir.serde.serialize_model(self.model)).graph
+        return copied(self.model).graph
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,9 @@ import onnx_ir as ir
 
 from edgeopt import tracing as xp
 from edgeopt.autodiff import backward
+from edgeopt.errors import SignatureError
+from edgeopt.losses import Loss
+from edgeopt.metrics import Metric
 from edgeopt.tracing import Array
 from edgeopt.training.accumulation import add_gradients, mean_gradients
 from edgeopt.training.builder import BuiltGraph, GraphBuilder
@@ -27,7 +30,8 @@ __all__ = ["OPTIONAL", "SIGNATURES"]
 def _loss_terms(builder: GraphBuilder, plan: Plan, targets: Sequence[InputSpec]) -> tuple[Array, Array]:
     """The loss sum and its weight."""
     with builder.tracer.scope("loss"):
-        return plan.loss.terms(xp, builder.predictions[plan.output], *(builder.batch(spec) for spec in targets))
+        arrays = [builder.batch(spec) for spec in targets]
+        return _scalars(plan.loss, *plan.loss.terms(xp, builder.predictions[plan.output], *arrays))
 
 
 def _metric_terms(builder: GraphBuilder, plan: Plan, targets: Sequence[InputSpec]) -> list[tuple[str, Array, Array]]:
@@ -36,25 +40,41 @@ def _metric_terms(builder: GraphBuilder, plan: Plan, targets: Sequence[InputSpec
     for metric in plan.metrics:
         with builder.tracer.scope(metric.name):
             arrays = [builder.batch(spec) for spec in targets]
-            terms.append((metric.name, *metric.terms(xp, builder.predictions[plan.output], *arrays)))
+            found = metric.terms(xp, builder.predictions[plan.output], *arrays)
+            terms.append((metric.name, *_scalars(metric, *found)))
     return terms
 
 
+def _scalars(owner: Loss | Metric, total: Array, weight: Array) -> tuple[Array, Array]:
+    """A sum and its weight as they came.
+
+    Raises:
+        SignatureError: One of them is no floating-point scalar of the graph.
+    """
+    for what, term in (("sum", total), ("weight", weight)):
+        if not isinstance(term, Array) or term.ndim or term.dtype.kind in "iub":
+            raise SignatureError(
+                f"{type(owner).__name__} must return a sum and a weight as floating-point arrays without dimensions, "
+                f"but its {what} is {term}; write xp.sum(...), xp.astype(..., prediction.dtype), or xp.ones_like(...)."
+            )
+    return total, weight
+
+
 def _passes(
-    builder: GraphBuilder, plan: Plan, targets: Sequence[InputSpec], tangents: Mapping[str, Array], *, averaged: bool
+    builder: GraphBuilder, plan: Plan, targets: Sequence[InputSpec], tangents: Mapping[str, Array], *, updating: bool
 ) -> Passes:
     """Forward and backward in training mode; reports loss and metrics, and keeps what the forward pass changes.
 
     Returns:
         What there is then: the gradient of every trainable parameter (zero for one that the loss does not depend on),
-        of the mean loss if `averaged` and of the loss sum otherwise, the weight between them, and more.
+        of the mean loss if `updating` follows and of the loss sum otherwise, the weight between them, and more.
     """
     total, weight = _loss_terms(builder, plan, targets)
     metrics = _metric_terms(builder, plan, targets)
     parameters = {name: builder.state(name) for name in plan.trainable}
     layers = Layers(builder, plan)
-    seed = 1.0 / weight if averaged else xp.ones_like(total)
-    if plan.recompute:
+    seed = 1.0 / weight if updating else xp.ones_like(total)
+    if plan.recompute or builder.has_regions:
         seed = builder.drop_activations(seed, plan.recompute)
     wrt = [*(array.value for array in parameters.values()), *layers.outputs]
     found = backward(builder.tracer, {total.value: seed}, wrt)
@@ -63,6 +83,10 @@ def _passes(
         builder.metric(name, value / metric_weight)
     for name, value in builder.updated_buffers.items():
         builder.set_state(name, value)
+    for name, value in builder.updated_parameters.items():
+        # An update that follows begins with the written value, and writes the parameter itself.
+        if not updating or name not in plan.trainable:
+            builder.set_state(name, value)
     cotangents = [
         xp.zeros_like(builder.tracer.wrap(value)) if cotangent is None else cotangent
         for value, cotangent in zip(wrt, found, strict=True)
@@ -76,7 +100,7 @@ def _passes(
         gradients=dict(zip(parameters, cotangents, strict=False)),
         layers=layers,
         cotangents=dict(zip(layers.outputs, cotangents[len(parameters) :], strict=True)),
-        scale=weight if averaged else xp.ones_like(weight),
+        scale=weight if updating else xp.ones_like(weight),
         tangents=tangents,
     )
 
@@ -85,7 +109,7 @@ def _step(model: ForwardModel, plan: Plan, state: State, targets: Sequence[Input
     """(state, batch, hyper) → (state', loss, metrics)."""
     builder = GraphBuilder("step", state, model.train)
     tangents = draw_tangents(builder, plan.groups)
-    passes = _passes(builder, plan, targets, tangents, averaged=True)
+    passes = _passes(builder, plan, targets, tangents, updating=True)
     measurements = measured(builder, plan, measured_sums(passes), passes.weight)
     add_update(builder, plan, passes.gradients, {**measurements, **tangents})
     return builder.finish()
@@ -94,7 +118,7 @@ def _step(model: ForwardModel, plan: Plan, state: State, targets: Sequence[Input
 def _accumulate(model: ForwardModel, plan: Plan, state: State, targets: Sequence[InputSpec]) -> BuiltGraph:
     """(params, buffers, accumulators, batch) → (accumulators', buffers', loss): one microbatch."""
     builder = GraphBuilder("accumulate", state, model.train)
-    passes = _passes(builder, plan, targets, draw_tangents(builder, plan.groups), averaged=False)
+    passes = _passes(builder, plan, targets, draw_tangents(builder, plan.groups), updating=False)
     sums = measured_sums(passes)
     _add_to_accumulators(builder, plan, passes.gradients, passes.weight)
     for key, value in sums.items():

@@ -62,7 +62,7 @@ def hold_statistics(model: ForwardModel, trained: Collection[str], batch_norm: B
     norms = list(_norms(copy.graph, model))
     of_norms = {name for norm in norms for name in norm.names}
     # What forward itself writes moves as well: the weights of a momentum encoder, for instance.
-    moving = {*trained, *model.train.updated_buffers} - of_norms
+    moving = {*trained, *model.train.updated_buffers, *model.train.updated_parameters} - of_norms
     training = [] if batch_norm == "frozen" else [norm for norm in norms if _trains(norm.node, model, moving)]
     shared = {name for norm in training for name in norm.names}
     held = [norm for norm in norms if shared.isdisjoint(norm.names)]
@@ -72,8 +72,10 @@ def hold_statistics(model: ForwardModel, trained: Collection[str], batch_norm: B
         _use_running(norm)
     kept = {name for norm in held for name in (*norm.names, *_counters(norm, model))}
     moved = [name for name in model.train.updated_buffers if name not in kept]
-    results = dict(zip((*model.train.outputs, *model.train.updated_buffers), copy.graph.outputs, strict=True))
-    copy.graph.outputs[:] = [results[name] for name in (*model.train.outputs, *moved)]
+    train = model.train
+    names = (*train.outputs, *train.updated_buffers, *train.updated_parameters)
+    results = dict(zip(names, copy.graph.outputs, strict=True))
+    copy.graph.outputs[:] = [results[name] for name in (*train.outputs, *moved, *train.updated_parameters)]
     for norm in held:
         norm.node.resize_outputs(1)
     remove_unused(copy)
@@ -89,16 +91,17 @@ def _norms(graph: ir.Graph, model: ForwardModel) -> Iterator[_Norm]:
     for node in graph:
         if node.domain:
             continue
-        found: Sequence[ir.Value | None] = ()
-        if node.op_type == "BatchNormalization" and node.attributes.get_int("training_mode"):
-            found = [_running(value, updated.values()) for value in node.inputs[3:5]]
-        elif node.op_type == "InstanceNormalization":
-            # The operator knows no running statistics; the module that it comes from has them beside it.
-            module = (node.name or "").rpartition("/")[0]
-            found = [updated.get(f"{module}.running_{kind}") for kind in ("mean", "var")]
-        statistics = [value for value in found if value is not None]
-        if len(statistics) == 2:
-            yield _Norm(node, (statistics[0], statistics[1]))
+        of_batch = node.op_type == "BatchNormalization" and bool(node.attributes.get_int("training_mode"))
+        if not of_batch and node.op_type != "InstanceNormalization":
+            continue
+        # A node that does not read its running statistics has a module beside whose name they are.
+        module = (node.name or "").rpartition("/")[0]
+        read = [_running(value, updated.values()) for value in node.inputs[3:5]]
+        named = [updated.get(f"{module}.running_{kind}") for kind in ("mean", "var")]
+        for mean, variance in (read, named) if of_batch else (named,):
+            if mean is not None and variance is not None:
+                yield _Norm(node, (mean, variance))
+                break
 
 
 def _running(value: ir.Value | None, updated: Collection[ir.Value]) -> ir.Value | None:

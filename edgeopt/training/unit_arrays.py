@@ -14,7 +14,7 @@ __all__ = ["state_inputs", "unit_states"]
 
 def state_inputs(builder: GraphBuilder, group: UpdateGroup, units: Sequence[Unit]) -> dict[str, Array]:
     """The operands `param.NAME` of each parameter, and `SLOT.NAME` of each unit."""
-    inputs = {f"param.{name}": builder.state(name) for unit in units for name in unit.members}
+    inputs = {f"param.{name}": builder.parameter(name) for unit in units for name in unit.members}
     for unit in units:
         for slot in group.slots[next(iter(unit.members))]:
             inputs[f"{slot}.{unit.name}"] = builder.state(group.slot_name(slot, unit))

@@ -29,7 +29,7 @@ def find_unreached(graph: ForwardGraph, output: str, parameters: Collection[str]
         return [], []
     used = {value.name for value in origins(result, along_gradients=False) if value.is_graph_input()}
     # What forward writes itself moves all the same.
-    still = [name for name in missing if name not in graph.updated_buffers]
+    still = [name for name in missing if name not in graph.updated_parameters]
     stopped = [name for name in still if name in used]
     unused = [name for name in still if name not in used]
     reasons = []

@@ -46,7 +46,7 @@ def add_update(
         for unit in [unit for group in plan.groups for unit in group.units if unit.name in transformed]:
             transformed |= unit.split(transformed.pop(unit.name)) if unit.joined else {}
     for position in range(len(plan.transforms)):
-        parameters = {name: builder.state(name) for name in transformed}
+        parameters = {name: builder.parameter(name) for name in transformed}
         transformed = _apply_transform(builder, plan, position, parameters, transformed, step)
     update_groups(builder, plan.groups, transformed, given)
 
@@ -170,6 +170,10 @@ def _update_group(
     for key, tensors in _targets(group).items():
         for tensor in tensors if key in results else ():
             builder.set_state(tensor, results[key])
+    for name in [name for name in group.members if f"updated.param.{name}" not in results]:
+        if name in builder.updated_parameters:
+            # The rule leaves it as the model has written it.
+            builder.set_state(name, builder.parameter(name))
 
 
 def _targets(group: UpdateGroup) -> dict[str, list[str]]:

@@ -56,8 +56,11 @@ def export(
         model: A `torch.nn.Module`, or an ONNX file (its path, an `onnx.ModelProto` or an `onnx_ir.Model`). A module in
             evaluation mode as a whole is exported for training with `train()`; in training mode its parts keep the
             modes they are in, so a BatchNorm put into `eval()` stays frozen.
-        example_inputs: A tensor, a tuple of tensors in the order of `forward`, or a mapping by its parameter names. An
-            ONNX file needs none; where its dimensions are symbolic, they give sizes to those that shall be fixed.
+        example_inputs: A tensor, a tuple of arguments in the order of `forward`, or a mapping by its parameter names.
+            The tensors of a list or tuple among them are the inputs `name_0`, `name_1`, those of a dict `name.key`, of
+            a NamedTuple `name.field`; None, numbers and strings are part of the graph. An argument that is the only
+            one and a list or dict itself is given in a tuple. An ONNX file needs no examples; where its dimensions
+            are symbolic, they give sizes to those that shall be fixed.
         loss: What is minimised, `edgeopt.losses.CrossEntropy()`; it adds its targets to the inputs of a batch.
         optimizer: The update rule, `edgeopt.optimizers.AdamW(lr=…)`; `lr` is a number or a schedule. For other settings
             or another rule for some parameters: `[Group("*.bias", weight_decay=0.0), AdamW(lr=…)]`.
@@ -65,11 +68,13 @@ def export(
         trainable: Shell-style patterns of parameter names, one or several (`"classifier.*"`). None trains every
             parameter with `requires_grad`. The rest stays as it is, and is in the bundle all the same.
         metrics: What is reported beside the loss, `[edgeopt.metrics.Accuracy()]`.
-        dynamic_batch: Whether axis 0 of every input is the symbolic dimension "batch". An ONNX file's own symbolic
-            dimensions stay; one that has none gets this one where its operators allow it.
+        dynamic_batch: Whether axis 0 of the first input, and of the others that have the same size there, is the
+            symbolic dimension "batch", where the module allows another size. An ONNX file's own symbolic dimensions
+            stay; one that has none gets this one where its operators allow it.
         dynamic_shapes: More symbolic dimensions, by input and axis: `{"tokens": {1: "sequence"}}`.
         output: The model output that loss and metrics read, by name; the first by default. In an ONNX file, any tensor
-            will do: the logits in front of a Softmax.
+            will do: the logits in front of a Softmax. Of a module that returns more in training than in evaluation
+            (auxiliary heads), the training output that evaluation returns.
         batch_norm: Which statistics BatchNorm, and whatever else has running ones, uses in training. `"auto"`: those
             that the module or file says, except that a layer none of whose parameters train uses its running
             statistics, which stay as they are. `"train"`: the batch's, also in layers that do not train; a module's
@@ -116,7 +121,15 @@ def export(
         bundle = _export_module(model, example_inputs, shapes, fixed_inputs, settings, check=check)
     elif _is_onnx(model):
         mode: BatchNormMode = "file" if batch_norm == "auto" else batch_norm
-        forward = from_onnx(model, example_inputs, **shapes, batch_norm=mode, fixed_inputs=fixed_inputs, output=output)
+        forward = from_onnx(
+            model,
+            example_inputs,
+            **shapes,
+            batch_norm=mode,
+            fixed_inputs=fixed_inputs,
+            output=output,
+            check=check,
+        )
         bundle = compose(forward, **settings)
     else:
         raise UnsupportedModelError(f"Cannot export a {type(model).__name__}; give a torch.nn.Module or an ONNX file.")
@@ -133,7 +146,7 @@ def _export_module(
     *,
     check: bool,
 ) -> Bundle:
-    forward, reference = _from_torch(module, example_inputs, shapes, fixed_inputs, settings["batch_norm"])
+    forward, reference = _from_torch(module, example_inputs, shapes, fixed_inputs, settings)
     bundle = compose(forward, **settings)
     if not check:
         return bundle
@@ -159,19 +172,23 @@ def _with_decisions(bundle: Bundle, decisions: Iterable[Decision]) -> Bundle:
 
 
 def _from_torch(
-    module: Any, example_inputs: Any, shapes: Mapping[str, Any], fixed_inputs: Any, batch_norm: BatchNorm
+    module: Any,
+    example_inputs: Any,
+    shapes: Mapping[str, Any],
+    fixed_inputs: Any,
+    settings: Mapping[str, Any],
 ) -> tuple[ForwardModel, Reference]:
     from edgeopt_exporters.pytorch import from_torch
 
     if example_inputs is None:
         raise SignatureError("A torch.nn.Module needs example_inputs.")
-    of_files = {"fixed_inputs": fixed_inputs is not None, 'batch_norm="file"': batch_norm == "file"}
+    of_files = {"fixed_inputs": fixed_inputs is not None, 'batch_norm="file"': settings["batch_norm"] == "file"}
     given = [name for name, is_given in of_files.items() if is_given]
     if given:
         raise SignatureError(
             f"{' and '.join(given)} is for ONNX files; a module's parts say themselves how they train."
         )
-    return from_torch(module, example_inputs, **shapes)
+    return from_torch(module, example_inputs, **shapes, output=settings["output"])
 
 
 def _is_onnx(model: Any) -> bool:

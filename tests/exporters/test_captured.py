@@ -62,6 +62,28 @@ class WithoutGradient(Linear):
         return hidden * gate + most[:, None]
 
 
+class AsNumber(Linear):
+    """A number in Python has no gradient."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.linear(x)
+        return hidden * hidden.sum().item()
+
+
+class OfNumbers(Linear):
+    """Tensors that forward makes of numbers, in all the places where they meet others."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.linear(x) / torch.sqrt(torch.tensor(x.size(-1), dtype=torch.float) * 2)
+        with torch.no_grad():
+            constant = torch.tensor(4.0)
+            half = constant * 0.5
+        hidden = torch.maximum(hidden * half, torch.tensor(-0.3)).clamp(max=torch.tensor(1.5))
+        hidden = torch.where(hidden > torch.tensor(0.0), hidden, torch.tensor(0.1) * hidden)
+        hidden = hidden * hidden.new_tensor([0.5, 1.0, 2.0, 3.0]) + torch.as_tensor([1.0, 2.0, 3.0, 4.0]).detach()
+        return torch.atan2(hidden, torch.tensor(1.0)) + torch.tensor(2.0) ** hidden
+
+
 class InPlace(Linear):
     """In-place updates of tensors that nobody else holds, and of others."""
 
@@ -77,7 +99,7 @@ class InPlace(Linear):
         return alone + shared * updated + viewed + through_a_view
 
 
-@pytest.mark.parametrize("kind", [Detached, StraightThrough, WithoutGradient, InPlace])
+@pytest.mark.parametrize("kind", [Detached, StraightThrough, WithoutGradient, AsNumber, OfNumbers, InPlace])
 def test_gradients_stop_where_they_stop_in_torch(kind: type[nn.Module]) -> None:
     torch.manual_seed(0)
     assert_trains_as_in_torch(kind(), torch.randn(5, 3))
@@ -99,11 +121,9 @@ def test_padding_gets_no_gradient() -> None:
     assert_trains_as_in_torch(nn.Embedding(5, 3, padding_idx=2), torch.tensor([[0, 2, 1], [2, 2, 4]]))
 
 
-def test_frequency_scaled_gradients_are_refused() -> None:
-    with pytest.raises(UnsupportedModelError, match="scale_grad_by_freq"):
-        edgeopt.export(
-            nn.Embedding(5, 3, scale_grad_by_freq=True), torch.tensor([[0, 1]]), loss=MSE(), optimizer=SGD(lr=1.0)
-        )
+def test_gradients_are_divided_by_frequency() -> None:
+    torch.manual_seed(0)
+    assert_trains_as_in_torch(nn.Embedding(5, 3, scale_grad_by_freq=True), torch.tensor([[0, 2, 1], [2, 2, 4]]))
 
 
 class Reversed(torch.autograd.Function):

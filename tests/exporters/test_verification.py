@@ -12,7 +12,8 @@ from torch import nn
 
 import edgeopt
 from edgeopt.errors import ExportDifferenceError, ExportWarning, SignatureError
-from edgeopt_exporters.pytorch import batch_norm, exporter, stopped
+from edgeopt_exporters.pytorch import exporter
+from edgeopt_exporters.pytorch.translations import TRANSLATIONS, batch_norm
 
 op: Any = opset18
 aten = torch.ops.aten
@@ -41,7 +42,7 @@ def translated(monkeypatch):
     """Put a translation of one's own into the table that torch's exporter gets."""
 
     def put(operator: Any, translation: Any) -> None:
-        monkeypatch.setitem(stopped.TRANSLATIONS, operator, translation)
+        monkeypatch.setattr(exporter, "TRANSLATIONS", {**TRANSLATIONS, operator: translation})
 
     return put
 
@@ -79,7 +80,7 @@ def test_a_wrong_gradient_is_found_by_the_name_of_the_parameter(monkeypatch):
         export(Detached(), torch.randn(4, 6))
 
 
-def test_statistics_that_do_not_move_are_found(monkeypatch):
+def test_statistics_that_do_not_move_are_found(translated):
     def frozen(x: Any, weight: Any, bias: Any, mean: Any, var: Any, *rest: Any) -> Any:
         return (
             *batch_norm._training_batch_norm(x, weight, bias, mean, var, *rest)[:3],
@@ -87,8 +88,7 @@ def test_statistics_that_do_not_move_are_found(monkeypatch):
             op.Identity(var),
         )
 
-    operator = aten._native_batch_norm_legit_functional.default
-    monkeypatch.setitem(batch_norm.TRANSLATIONS, operator, frozen)
+    translated(aten._native_batch_norm_legit_functional.default, frozen)
     with pytest.raises(ExportDifferenceError, match=r"'1\.running_mean' after one training pass"):
         export(nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)), torch.randn(4, 6))
 

@@ -65,3 +65,9 @@ def test_the_first_of_equal_logits_wins(xp):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_nothing_labelled_weighs_nothing(xp, dtype):
     assert terms(Accuracy(), xp, np.zeros((2, 3), dtype), np.array([-100, -100])) == (0.0, 0.0)
+
+
+def test_one_logit_against_a_probability_counts_sides(xp):
+    logits = np.asarray([[1.5], [-0.5], [0.0], [2.0]], np.float32)
+    targets = np.asarray([[1.0], [0.0], [0.0], [0.2]], np.float32)
+    assert terms(Accuracy(), xp, logits, targets) == (3.0, 4.0)

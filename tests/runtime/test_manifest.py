@@ -44,6 +44,7 @@ def test_only_the_fields_a_record_uses_are_written(document):
 
 
 REMOVE = object()
+NEXT_WEIGHT = {"name": "next.weight", "kind": "state", "tensor": "weight"}
 
 
 def hessian(name: str, tensor: str | None) -> dict:
@@ -119,6 +120,8 @@ def hessian(name: str, tensor: str | None) -> dict:
         (["signatures", "evaluate", "outputs", 0, "weight"], REMOVE, "metric 'loss' without a weight"),
         (["signatures", "evaluate", "outputs", 0, "weight"], "loss", "metric 'loss' without a weight"),
         (["signatures", "predict", "outputs", 0, "name"], "z", "'z', which is not among the model's outputs"),
+        (["signatures", "predict", "outputs", 0], NEXT_WEIGHT, "predict changes nothing but the count of draws"),
+        (["signatures", "evaluate", "outputs", 0], NEXT_WEIGHT, "evaluate changes nothing but the count of draws"),
         (["signatures", "step", "inputs", 0, "kind"], "vector", "the vector 'weight', which only hessian_vector takes"),
         (["signatures", "step", "inputs", 0, "tensor"], "weight", "with `tensor`, which only vectors have"),
         (["signatures", "hessian_vector"], hessian("v", "input_mean"), "for 'input_mean', which is not a parameter"),

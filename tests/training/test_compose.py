@@ -53,14 +53,6 @@ def test_only_what_the_pattern_selects_is_trained() -> None:
     assert set(slots) == {"classifier.weight", "classifier.bias"}
 
 
-def test_a_parameter_off_the_loss_path_has_gradient_zero() -> None:
-    """Momentum and decay still act on it, as they do in PyTorch with zero gradients."""
-    session = export(optimizer=SGD(lr=0.1, weight_decay=0.5)).session()
-    before = session.parameters()
-    session.step(batch())
-    np.testing.assert_allclose(session.parameters()["unused.weight"], before["unused.weight"] * (1 - 0.05), rtol=1e-6)
-
-
 def test_a_pattern_without_match_names_close_parameters() -> None:
     with pytest.raises(ParameterPatternError, match=r"'classifer\.\*' matches none.*classifier\.weight"):
         export(trainable=["backbone.*", "classifer.*"])

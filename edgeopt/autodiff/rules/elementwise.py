@@ -8,15 +8,20 @@ from collections.abc import Callable
 import numpy as np
 
 from edgeopt import tracing as xp
-from edgeopt.autodiff.registry import rule
+from edgeopt.autodiff.registry import regular, rule
 from edgeopt.tracing import Array, op
+from edgeopt.tracing.marks import WRITTEN
 from edgeopt.tracing.site import Site
 
 _TWO_OVER_SQRT_PI = 2 / math.sqrt(math.pi)
 
 
-def derivative(op_type: str, formula: Callable[[Site], Array]) -> None:
-    """Register a one-input operator by the derivative of its output."""
+def _always(_site: Site) -> bool:
+    return True
+
+
+def derivative(op_type: str, formula: Callable[[Site], Array], *, singular: bool = False) -> None:
+    """Register a one-input operator by the derivative of its output; a singular one has points where it is infinite."""
 
     def apply(n: Site, g: Array) -> Array:
         """The derivative of each element."""
@@ -24,7 +29,7 @@ def derivative(op_type: str, formula: Callable[[Site], Array]) -> None:
 
     # The rule belongs to the file that states it.
     apply.__module__ = formula.__module__
-    rule(op_type)(apply)
+    rule(op_type, singular=_always if singular else regular)(apply)
 
 
 def indicator(condition: Array, like: Array) -> Array:
@@ -32,24 +37,34 @@ def indicator(condition: Array, like: Array) -> Array:
     return xp.astype(condition, like.dtype)
 
 
+def passing(n: Site, g: Array, condition: Array) -> Array:
+    """The cotangent where a condition holds, else 0, as PyTorch's masks have it.
+
+    A product with the indicator, unless an infinity may arrive: √max(x, 0) has the derivative 0 at negative x.
+    """
+    if n.singular:
+        return op.Where(condition, g, g.tracer.constant(0.0, g.dtype))
+    return g * indicator(condition, g)
+
+
 derivative("Exp", lambda n: n.y)
 derivative("Tanh", lambda n: 1.0 - n.y * n.y)
 derivative("Sigmoid", lambda n: n.y * (1.0 - n.y))
-derivative("Sqrt", lambda n: 0.5 / n.y)
-derivative("Reciprocal", lambda n: -(n.y * n.y))
-derivative("Log", lambda n: 1.0 / n.x)
+derivative("Sqrt", lambda n: 0.5 / n.y, singular=True)
+derivative("Reciprocal", lambda n: -(n.y * n.y), singular=True)
+derivative("Log", lambda n: 1.0 / n.x, singular=True)
 derivative("Erf", lambda n: _TWO_OVER_SQRT_PI * xp.exp(-(n.x * n.x)))
 derivative("Sin", lambda n: xp.cos(n.x))
 derivative("Cos", lambda n: -xp.sin(n.x))
 derivative("Tan", lambda n: 1.0 + n.y * n.y)
-derivative("Asin", lambda n: 1.0 / xp.sqrt(1.0 - n.x * n.x))
-derivative("Acos", lambda n: -1.0 / xp.sqrt(1.0 - n.x * n.x))
+derivative("Asin", lambda n: 1.0 / xp.sqrt(1.0 - n.x * n.x), singular=True)
+derivative("Acos", lambda n: -1.0 / xp.sqrt(1.0 - n.x * n.x), singular=True)
 derivative("Atan", lambda n: 1.0 / (1.0 + n.x * n.x))
 derivative("Sinh", lambda n: op.Cosh(n.x))
 derivative("Cosh", lambda n: op.Sinh(n.x))
 derivative("Asinh", lambda n: 1.0 / xp.sqrt(n.x * n.x + 1.0))
-derivative("Acosh", lambda n: 1.0 / xp.sqrt(n.x * n.x - 1.0))
-derivative("Atanh", lambda n: 1.0 / (1.0 - n.x * n.x))
+derivative("Acosh", lambda n: 1.0 / xp.sqrt(n.x * n.x - 1.0), singular=True)
+derivative("Atanh", lambda n: 1.0 / (1.0 - n.x * n.x), singular=True)
 derivative("Abs", lambda n: xp.sign(n.x))
 
 
@@ -90,7 +105,12 @@ def mul(n: Site, g: Array) -> tuple[Array | None, Array | None]:
     return (g * b if n.needs[0] else None), (g * a if n.needs[1] else None)
 
 
-@rule("Div", broadcasts=True)
+def _divisor_may_vanish(n: Site) -> bool:
+    divisor = n.constant(1)
+    return divisor is None or not np.all(divisor)
+
+
+@rule("Div", broadcasts=True, singular=_divisor_may_vanish)
 def div(n: Site, g: Array) -> tuple[Array, Array | None]:
     """a / b: d/db = -y / b."""
     quotient = g / n.input(1)
@@ -118,25 +138,32 @@ def mod(n: Site, g: Array) -> tuple[Array, Array | None]:
     return g, -(g * op.Round((n.input(0) - n.y) / n.input(1)))
 
 
-@rule("Pow", broadcasts=True)
+def _is_steep(n: Site) -> bool:
+    """Whether the power may have an infinite derivative."""
+    known = n.constant(1)
+    return known is None or not np.all((known >= 1) | (known == 0))
+
+
+@rule("Pow", broadcasts=True, singular=_is_steep)
 def power(n: Site, g: Array) -> tuple[Array | None, Array | None]:
-    """a^b: b a^(b-1), and y log a, which is 0 where the base is 0 (PyTorch's choice; the limit for b > 0)."""
+    """a^b: b a^(b-1), and y log a, which is 0 where a = 0 and b ≥ 0 (PyTorch's choice; the limit for b > 0)."""
     base, exponent = n.input(0), xp.astype(n.input(1), n.x.dtype)
-    to_base = g * exponent * _lower_power(n, base, exponent) if n.needs[0] else None
+    to_base = _through_base(n, g, base, exponent) if n.needs[0] else None
     if not n.needs[1]:
         return to_base, None
-    zero = base == xp.zeros_like(base)
+    zero = (base == xp.zeros_like(base)) & (exponent >= xp.zeros_like(exponent))
     log_base = xp.log(xp.where(zero, xp.ones_like(base), base))
     return to_base, xp.astype(g * n.y * log_base, n.input(1).dtype)
 
 
-def _lower_power(n: Site, base: Array, exponent: Array) -> Array:
-    """a^(b - 1), but 1 where b is 0: b a^(b - 1) is 0 there, for a = 0 too."""
+def _through_base(n: Site, g: Array, base: Array, exponent: Array) -> Array:
+    """g b a^(b - 1), but 0 where b is 0, for a = 0 too."""
     known = n.constant(1)
     if known is None:
-        return base ** (exponent - 1.0 + indicator(exponent == xp.zeros_like(exponent), exponent))
-    lower = np.where(known == 0, 0, known - 1).astype(base.dtype)
-    return base if bool(np.all(lower == 1)) else base**lower
+        lower = base ** (exponent - 1.0 + indicator(exponent == xp.zeros_like(exponent), exponent))
+        return g * exponent * lower
+    one_less = np.where(known == 0, 0, known - 1).astype(base.dtype)
+    return g * exponent * (base if bool(np.all(one_less == 1)) else base**one_less)
 
 
 @rule("Max", "Min", broadcasts=True)
@@ -149,15 +176,19 @@ def extremum(n: Site, g: Array) -> list[Array]:
     for other in chosen[1:]:
         count = count + other
     share = g / count
+    if n.singular:
+        return [passing(n, share, n.input(i) == n.y) for i in range(len(n.inputs))]
     return [share * mask for mask in chosen]
 
 
 @rule("Where", broadcasts=True)
 def where(n: Site, g: Array) -> tuple[None, Array | None, Array | None]:
-    """One of two values by a condition."""
+    """One of two values by a condition; or what was written over the first, whose gradient it keeps."""
+    if WRITTEN in n.node.metadata_props:
+        return None, g, None
     condition = n.input(0)
-    to_first = g * indicator(condition, g) if n.needs[1] else None
-    to_second = g * indicator(~condition, g) if n.needs[2] else None
+    to_first = passing(n, g, condition) if n.needs[1] else None
+    to_second = passing(n, g, ~condition) if n.needs[2] else None
     return None, to_first, to_second
 
 
@@ -187,7 +218,9 @@ def clip(n: Site, g: Array) -> list[Array | None]:
         to_limits.append(op.ReduceSum(g * beyond, keepdims=0) if n.needs[position] else None)
     if mask is not None and crossed is not None:
         mask = mask * (1.0 - crossed)
-    return [g if mask is None else g * mask, *to_limits]
+    if mask is None:
+        return [g, *to_limits]
+    return [passing(n, g * mask, mask > 0.0) if n.singular else g * mask, *to_limits]
 
 
 def _limits_may_cross(n: Site) -> bool:

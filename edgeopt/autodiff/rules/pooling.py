@@ -15,7 +15,7 @@ from edgeopt import tracing as xp
 from edgeopt.autodiff.arrays import expand_like, reshape_like
 from edgeopt.autodiff.registry import rule
 from edgeopt.autodiff.rules.convolution import transposed_convolution
-from edgeopt.autodiff.rules.elementwise import indicator
+from edgeopt.autodiff.rules.elementwise import passing
 from edgeopt.autodiff.windows import images_of, pad, pooling_ends, same_padding, window_of
 from edgeopt.tracing import Array, op
 from edgeopt.tracing.shapes import is_static
@@ -129,7 +129,7 @@ def max_pool(n: Site, g: Array, _indices: Array | None = None) -> Array:
     pooling = Pooling(n)
     window = pooling.window
     padded, largest, g = pooling.pad(images_of(n.x), -math.inf), images_of(n.y), images_of(g)
-    shares = [g * indicator(maximum == largest, g) for maximum in _running_maxima(pooling, padded)]
+    shares = [passing(n, g, maximum == largest) for maximum in _running_maxima(pooling, padded)]
     count = len(shares) + 1
     weight = np.eye(count, dtype=g.dtype) - np.eye(count, k=1, dtype=g.dtype)
     channels = op.Concat(*shares, g, axis=1) if shares else g
@@ -194,4 +194,4 @@ def global_max_pool(n: Site, g: Array) -> Array:
     first = op.ArgMax(rows, axis=2, keepdims=1)
     count = op.Squeeze(op.Shape(rows, start=2), [0])
     places = op.Range(n.tracer.constant(np.int64(0)), count, n.tracer.constant(np.int64(1)))
-    return reshape_like(op.Reshape(g, [0, 0, 1]) * indicator(first == places, g), n.x)
+    return reshape_like(passing(n, op.Reshape(g, [0, 0, 1]), first == places), n.x)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import onnx_ir as ir
 
 from edgeopt import tracing as xp
 from edgeopt.autodiff.arrays import expand_like
@@ -55,7 +56,8 @@ def _fraction(n: Site) -> Array | float:
     if axes is not None:
         dims = [n.x.shape[int(axis)] for axis in np.atleast_1d(axes)]
         if all(isinstance(dim, int) for dim in dims):
-            return 1.0 / math.prod(dim for dim in dims if isinstance(dim, int))
+            # Of no elements nothing is shared.
+            return 1.0 / (math.prod(dim for dim in dims if isinstance(dim, int)) or 1)
     count_out, count_in = op.Size(n.y), op.Size(n.x)
     return xp.astype(count_out, n.x.dtype) / xp.astype(count_in, n.x.dtype)
 
@@ -80,7 +82,11 @@ def reduce_l1(n: Site, g: Array) -> Array:
     return xp.sign(n.x) * (g if _reduces_nothing(n) else _with_kept_axes(n, g))
 
 
-@rule("ReduceLogSum")
+def _logarithm_may_vanish(_site: Site) -> bool:
+    return True
+
+
+@rule("ReduceLogSum", singular=_logarithm_may_vanish)
 def reduce_log_sum(n: Site, g: Array) -> Array:
     """1 / Σ x for every element."""
     if _reduces_nothing(n):
@@ -146,7 +152,34 @@ def cum_sum(n: Site, g: Array) -> Array:
     return op.CumSum(g, n.input(1), reverse=1 - reverse, exclusive=exclusive)
 
 
-@rule("ReduceLogSumExp")
+# Through these an element stays what it was, or is near it.
+_ELEMENTWISE = frozenset({"Add", "Cast", "Div", "Expand", "Identity", "Mul", "Neg", "Reshape", "Sub", "Transpose"})
+_ELEMENTWISE |= {"Squeeze", "Unsqueeze", "Where"}
+
+
+def _may_be_masked_out(n: Site) -> bool:
+    """Whether a Where puts infinities into the input: over a row of nothing else, value and derivative are NaN.
+
+    The softmax of masked attention is such a case. Others are not asked, because a selection behind them costs as much
+    as the softmax itself.
+    """
+    pending, seen = [n.x.value], set[ir.Value]()
+    while pending:
+        value = pending.pop()
+        node = value.producer()
+        if value in seen or node is None or node.op_type not in _ELEMENTWISE:
+            continue
+        seen.add(value)
+        operands = [operand for operand in node.inputs if operand is not None]
+        if node.op_type == "Where":
+            known = [ir.convenience.get_const_tensor(operand) for operand in operands[1:]]
+            if any(tensor is not None and not np.all(np.isfinite(tensor.numpy())) for tensor in known):
+                return True
+        pending += operands
+    return False
+
+
+@rule("ReduceLogSumExp", singular=_may_be_masked_out)
 def reduce_log_sum_exp(n: Site, g: Array) -> Array:
     """The softmax over the reduced axes."""
     return xp.exp(n.x - _with_kept_axes(n, n.y)) * _with_kept_axes(n, g)
@@ -163,14 +196,14 @@ def reduce_extremum(n: Site, g: Array) -> Array:
     return extreme * (_with_kept_axes(n, g) / count)
 
 
-@rule("Softmax")
+@rule("Softmax", singular=_may_be_masked_out)
 def softmax(n: Site, g: Array) -> Array:
     """y (g - Σ g y)."""
     weighted = g * n.y
     return weighted - n.y * op.ReduceSum(weighted, [n.attr("axis", -1)], keepdims=1)
 
 
-@rule("LogSoftmax")
+@rule("LogSoftmax", singular=_may_be_masked_out)
 def log_softmax(n: Site, g: Array) -> Array:
     """g - exp(y) Σ g."""
     return g - xp.exp(n.y) * op.ReduceSum(g, [n.attr("axis", -1)], keepdims=1)

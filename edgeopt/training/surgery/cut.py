@@ -107,6 +107,15 @@ class Cut:
             if key.startswith("grad.")
         }
 
+    def written(self) -> dict[str, ir.Value]:
+        """What the model has written into parameters, which is what the updates begin with, by parameter."""
+        return {
+            key.removeprefix("param."): value
+            for call in self.updates
+            for key, value in call.operands.items()
+            if key.startswith("param.") and not value.is_graph_input()
+        }
+
     def sums(self) -> dict[str, ir.Value]:
         """What this graph adds to the gradient accumulators, by parameter: in its shape, or as a vector.
 
@@ -149,11 +158,14 @@ class Cut:
 
     def update_ports(self) -> set[GraphOutput]:
         """The outputs that the updates write, and the measurements that they needed."""
-        updates = bool(self.updates)
+        updates = self.updates
         mine = {spec.name for spec in self.manifest.memory if spec.role == "optimizer"}
         mine |= {spec.name for spec in self.manifest.accumulators if spec.slot is not None}
         if updates:
-            mine |= {STEP, *self.parameters}
+            results = [key for call in updates for key in call.results]
+            moved = {key.removeprefix("updated.param.") for key in results if key.startswith("updated.param.")}
+            # Others are moved by the model itself.
+            mine |= {STEP, *moved, *self.written()}
         names = {spec.name.split(".")[1] for spec in self.manifest.hyperparameters if spec.name.count(".") > 1}
         rates = {"lr", *(f"lr_{name}" for name in names)} if updates else set()
         return {

@@ -116,14 +116,20 @@ def _with_updates(cut: Cut, state: State, groups: Sequence[UpdateGroup]) -> Buil
         )
     for name, value in values.items():
         cut.describe(value, name)
-    cut.model.graph.outputs.extend(dict.fromkeys(values.values()))
+    written = cut.written()
+    for name, value in written.items():
+        cut.describe(value, name)
+    cut.model.graph.outputs.extend(dict.fromkeys([*values.values(), *written.values()]))
     keep = cut.without(cut.sum_ports() | cut.update_ports())
     builder = GraphBuilder.reopen(cut.name, state, cut.signature, cut.model, keep)
+    builder.updated_parameters = {name: builder.tracer.wrap(value) for name, value in written.items()}
     gradients = {name: builder.tracer.wrap(value) for name, value in values.items()}
     if cut.name == "apply":
         means = mean_gradients(builder, units)
         gradients = _through(builder, units, means, raw, gradients) if raw else means
     update_groups(builder, groups, gradients, {})
+    for name in [name for name in written if name not in trained]:
+        builder.set_state(name, builder.parameter(name))
     return builder.finish()
 
 

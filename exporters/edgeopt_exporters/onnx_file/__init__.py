@@ -1,5 +1,6 @@
 """ONNX files in."""
 
-from edgeopt_exporters.onnx_file.importer import from_onnx
+from edgeopt_exporters.onnx_file.importer import constants_of, from_onnx
+from edgeopt_exporters.onnx_file.weights import Constant
 
-__all__ = ["from_onnx"]
+__all__ = ["Constant", "constants_of", "from_onnx"]

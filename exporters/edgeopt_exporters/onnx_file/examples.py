@@ -11,7 +11,7 @@ import onnx_ir as ir
 from edgeopt.canonical.dimensions import is_unknown
 from edgeopt.errors import SignatureError
 
-__all__ = ["BATCH", "input_of", "set_shapes"]
+__all__ = ["BATCH", "by_name", "input_of", "set_shapes"]
 
 BATCH = "batch"
 
@@ -39,7 +39,7 @@ def set_shapes(
     Raises:
         SignatureError: An input is unknown, an example does not fit it, or it has no such axis.
     """
-    examples = {name: np.shape(example) for name, example in _by_name(graph, example_inputs).items()}
+    examples = {name: np.shape(example) for name, example in by_name(graph, example_inputs).items()}
     for name in (*examples, *dynamic_shapes):
         input_of(graph, name, "example_inputs" if name in examples else "dynamic_shapes")
     for value in graph.inputs:
@@ -62,7 +62,12 @@ def set_shapes(
         value.shape = ir.Shape(dims)
 
 
-def _by_name(graph: ir.Graph, example_inputs: Any) -> dict[str, Any]:
+def by_name(graph: ir.Graph, example_inputs: Any) -> dict[str, Any]:
+    """The examples under the names of their inputs.
+
+    Raises:
+        SignatureError: There are more of them than inputs.
+    """
     names = [value.name or "" for value in graph.inputs]
     if example_inputs is None:
         return {}

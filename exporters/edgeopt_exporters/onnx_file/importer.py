@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
 
 from edgeopt.autodiff.registry import REFUSED
 from edgeopt.canonical import convert, simplify
-from edgeopt.canonical.copies import copied, deserialized
+from edgeopt.canonical.copies import copied
+from edgeopt.canonical.dimensions import name_dimensions
 from edgeopt.canonical.inlining import inline_functions
 from edgeopt.canonical.naming import fix_names
 from edgeopt.errors import SignatureError, UnsupportedModelError
@@ -22,14 +21,15 @@ from edgeopt.tracing import Tracer
 from edgeopt.tracing.site import qualified_name
 from edgeopt.tracing.subgraphs import operands
 from edgeopt.training.forward import ForwardGraph, ForwardModel
-from edgeopt_exporters.onnx_file.batch import make_batch_symbolic
-from edgeopt_exporters.onnx_file.examples import input_of, set_shapes
+from edgeopt_exporters.onnx_file.batch import make_batch_symbolic, number_of_examples
+from edgeopt_exporters.onnx_file.examples import BATCH, by_name, input_of, set_shapes
 from edgeopt_exporters.onnx_file.modes import BatchNormMode, evaluation_mode, training_mode
-from edgeopt_exporters.onnx_file.weights import Weights, lift_weights
+from edgeopt_exporters.onnx_file.proof import Proof
+from edgeopt_exporters.onnx_file.reading import OnnxModel, read
+from edgeopt_exporters.onnx_file.weights import Constant, Weights, decided, lift_weights
+from edgeopt_runtime.manifest import Decision
 
-__all__ = ["OnnxModel", "from_onnx"]
-
-OnnxModel = onnx.ModelProto | ir.Model | str | os.PathLike[str]
+__all__ = ["OnnxModel", "constants_of", "from_onnx"]
 
 
 def from_onnx(
@@ -42,13 +42,15 @@ def from_onnx(
     dynamic_shapes: Mapping[str, Mapping[int, str]] | None = None,
     fixed_inputs: Mapping[str, Any] | None = None,
     output: str | None = None,
+    check: bool = True,
 ) -> ForwardModel:
     """Take a model from an ONNX file as it is, with its own names.
 
     Args:
         model: The model, or the path of its file.
-        example_inputs: An array, several in the order of the inputs, or a mapping by name. Only their shapes are read:
-            dimensions that the file leaves open, other than axis 0 and those of `dynamic_shapes`, get their sizes.
+        example_inputs: An array, several in the order of the inputs, or a mapping by name. Dimensions that the file
+            leaves open, other than axis 0 and those of `dynamic_shapes`, get their sizes; their values are what the
+            file and its graphs are run on.
         batch_norm: What BatchNormalization does in training. `"file"`: what the file says, which for files made for
             inference is the same as `"frozen"`: normalise by the running statistics, and train scale and bias.
             `"train"`: normalise by the batch's statistics and move the running ones.
@@ -58,28 +60,137 @@ def from_onnx(
         dynamic_shapes: More symbolic dimensions, by input and axis.
         fixed_inputs: Values of inputs that never change (a sampling rate); they are no inputs any more.
         output: A tensor inside the file to be returned besides its outputs: the logits in front of a Softmax, say.
+        check: Whether to run the file on ONNX Runtime beside the graph that was made of it. A dimension stays
+            symbolic only if both give the same at a second size, too; without the check, every one that the file calls
+            so, or whose shapes suggest it.
 
     Raises:
-        SignatureError: A name in `dynamic_shapes`, `fixed_inputs` or `output` is none of the file's.
+        SignatureError: A name in `dynamic_shapes`, `fixed_inputs` or `output` is none of the file's; or a dimension of
+            `dynamic_shapes` turns out to have one size only.
         UnsupportedModelError: The file cannot be read, or holds nothing that can be trained.
+        ExportDifferenceError: The graph gives other results than the file.
     """
-    loaded = _load(model)
+    request = _Request(
+        example_inputs=example_inputs,
+        batch_norm=batch_norm,
+        dropout=dropout,
+        dynamic_batch=dynamic_batch,
+        dynamic_shapes=dynamic_shapes or {},
+        fixed_inputs=fixed_inputs or {},
+        output=output,
+    )
+    loaded = read(model)
+    proof = Proof(model, loaded, output, request.dynamic_shapes) if check else None
+    prepared = _prepared(loaded, request)
+    if proof is not None:
+        proof.start(prepared.graph, by_name(prepared.graph, example_inputs), prepared.fixed)
+        proof.settle(prepared.graph)
+    forward = _forward(prepared, request, proof)
+    while proof is not None and proof.contradicted_by(forward):
+        again = _prepared(read(model), request)
+        proof.settle(again.graph)
+        forward = _forward(again, request, proof)
+    return forward if proof is None else replace(forward, decisions=(*forward.decisions, *proof.decisions))
+
+
+def constants_of(model: OnnxModel) -> list[Constant]:
+    """The floating-point constants of a file in the order of the file, each with the role that it gets, and why.
+
+    Raises:
+        UnsupportedModelError: The file cannot be read.
+    """
+    loaded = read(model)
+    inline_functions(loaded)
+    common_passes.RemoveInitializersFromInputsPass()(loaded)
+    fix_names(loaded)
+    return lift_weights(loaded.graph).constants
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What the caller wants, as `from_onnx` has it."""
+
+    example_inputs: Any
+    batch_norm: BatchNormMode
+    dropout: bool
+    dynamic_batch: bool
+    dynamic_shapes: Mapping[str, Mapping[int, str]]
+    fixed_inputs: Mapping[str, Any]
+    output: str | None
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A file whose inputs are settled; weights are still where it keeps them."""
+
+    model: ir.Model
+    fixed: Mapping[str, Any]
+
+    @property
+    def graph(self) -> ir.Graph:
+        """Its graph."""
+        return self.model.graph
+
+
+def _prepared(loaded: ir.Model, request: _Request) -> _Prepared:
     graph = loaded.graph
     inline_functions(loaded)
     common_passes.RemoveInitializersFromInputsPass()(loaded)
     fix_names(loaded)
-    _fix_inputs(graph, fixed_inputs or {})
-    set_shapes(graph, example_inputs, dynamic_batch=dynamic_batch, dynamic_shapes=dynamic_shapes or {})
-    _add_output(graph, output)
+    fixed = _fix_inputs(graph, request.fixed_inputs)
+    set_shapes(
+        graph,
+        request.example_inputs,
+        dynamic_batch=request.dynamic_batch,
+        dynamic_shapes=request.dynamic_shapes,
+    )
+    name_dimensions(graph)
+    _add_output(graph, request.output)
+    return _Prepared(loaded, fixed)
+
+
+def _forward(prepared: _Prepared, request: _Request, proof: Proof | None) -> ForwardModel:
+    loaded, graph = prepared.model, prepared.graph
     names = tuple(value.name or "" for value in graph.inputs)
     weights = lift_weights(graph)
     if not weights.parameters:
         raise UnsupportedModelError(_nothing_to_train(graph))
     convert(loaded)
-    if dynamic_batch and not dynamic_shapes:
-        loaded = make_batch_symbolic(loaded, names)
+    forward = replace(_finished(loaded, names, weights, request), decisions=decided(weights.constants))
+    shapes = [value.shape for value in graph.inputs if value.name in names and value.shape]
+    if not request.dynamic_batch or request.dynamic_shapes or any(not isinstance(shape[0], int) for shape in shapes):
+        return forward
+    return _with_batch(forward, proof)
+
+
+def _with_batch(forward: ForwardModel, proof: Proof | None) -> ForwardModel:
+    """The same for any number of examples, where nothing in it ties them to theirs."""
+    names = forward.evaluate.inputs
+    count = number_of_examples(forward.evaluate.model, names)
+    why = count if isinstance(count, str) else None
+    if isinstance(count, int):
+        train, evaluate = (make_batch_symbolic(mode.model, names, count) for mode in (forward.train, forward.evaluate))
+        why = evaluate if isinstance(evaluate, str) else train if isinstance(train, str) else None
+        if isinstance(train, ir.Model) and isinstance(evaluate, ir.Model):
+            candidate = replace(
+                forward,
+                train=replace(forward.train, model=train),
+                evaluate=replace(forward.evaluate, model=evaluate),
+            )
+            why = None if proof is None else proof.batch_problem(count, candidate, forward)
+            if why is None:
+                proven = "" if proof is None else f": of {2 * count + 1} together, each gives what it gives in the file"
+                text = f"{BATCH} is symbolic, where the file has {count}{proven}"
+                return replace(candidate, decisions=(*forward.decisions, Decision("symbolic", BATCH, text)))
+    size = f"fixed at {count}" if isinstance(count, int) else "as in the file"
+    decision = Decision("fixed", BATCH, f"the number of examples is {size}: {why}")
+    return replace(forward, decisions=(*forward.decisions, decision))
+
+
+def _finished(loaded: ir.Model, names: tuple[str, ...], weights: Weights, request: _Request) -> ForwardModel:
+    """The two modes of a model in canonical form but for the folding."""
     train, evaluate = loaded, copied(loaded)
-    updates = training_mode(train.graph, batch_norm, dropout=dropout)
+    updates = training_mode(train.graph, request.batch_norm, dropout=request.dropout)
     outputs = tuple(value.name or "" for value in train.graph.outputs)
     train.graph.outputs.extend(updates.values())
     evaluation_mode(evaluate.graph)
@@ -96,25 +207,17 @@ def from_onnx(
     )
 
 
-def _load(model: OnnxModel) -> ir.Model:
-    if isinstance(model, ir.Model):
-        return copied(model)
-    if isinstance(model, onnx.ModelProto):
-        return deserialized(model)
-    try:
-        return ir.load(model)
-    except (DecodeError, OSError, ValueError) as error:
-        raise UnsupportedModelError(f"{os.fspath(model)} cannot be read as an ONNX file: {error}") from error
-
-
-def _fix_inputs(graph: ir.Graph, values: Mapping[str, Any]) -> None:
-    tracer = Tracer(graph)
+def _fix_inputs(graph: ir.Graph, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Make inputs constants; their values in the type of the input."""
+    tracer, arrays = Tracer(graph), {}
     for name, constant in values.items():
         value = input_of(graph, name, "fixed_inputs")
         array = np.asarray(constant, None if value.dtype is None else value.dtype.numpy())
         value.replace_all_uses_with(tracer.constant(array).value)
         graph.inputs.remove(value)
+        arrays[name] = array
     graph.sort()
+    return arrays
 
 
 def _add_output(graph: ir.Graph, name: str | None) -> None:

@@ -2,17 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from edgeopt_exporters.onnx_file.roles import Role, Use, role_of, uses_of
+from edgeopt_exporters.onnx_file.evaluating import evaluated
+from edgeopt_exporters.onnx_file.roles import Flow, Role, RoleGuess, is_statistic, role_of
+from edgeopt_runtime.manifest import Decision
 
-__all__ = ["Weights", "lift_weights"]
+__all__ = ["Constant", "Weights", "decided", "lift_weights"]
+
+# So many guesses are said one by one.
+_MOST = 8
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A floating-point constant of a file, and what became of it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    guess: RoleGuess
+
+    @property
+    def role(self) -> str:
+        """In a word or two: parameter, frozen parameter, statistic or setting."""
+        return {Role.FROZEN: "frozen parameter"}.get(self.guess.role, self.guess.role.name.lower())
+
+    @property
+    def reason(self) -> str:
+        """What speaks for the role."""
+        return self.guess.reason
+
+    @property
+    def certain(self) -> bool:
+        """Whether the role is no guess."""
+        return self.guess.certain
+
+    @property
+    def elements(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain strings, numbers and lists, for JSON."""
+        facts = {"name": self.name, "dtype": self.dtype, "shape": list(self.shape)}
+        return {**facts, "role": self.role, "reason": self.reason, "certain": self.certain}
+
+
+def decided(constants: Sequence[Constant]) -> tuple[Decision, ...]:
+    """What was guessed, for people; many guesses in one line."""
+    guesses = [one for one in constants if not one.guess.certain and one.guess.role is not Role.SETTING]
+    if len(guesses) <= _MOST:
+        return tuple(
+            Decision("role", one.name, f"guessed: {one.name} is {_said(one.guess.role)}; {one.guess.reason}", True)
+            for one in guesses
+        )
+    parts = []
+    for role in (Role.PARAMETER, Role.FROZEN):
+        if names := [one.name for one in guesses if one.guess.role is role]:
+            parts.append(f"{len(names)} constants are {_said(role, len(names))} ({', '.join(names)})")
+    text = f"{' and '.join(parts)}, all guesses; `edgeopt inspect` of the file shows the reasons"
+    return (Decision("role", guesses[0].name, text, warning=True),)
+
+
+def _said(role: Role, count: int = 1) -> str:
+    article, ending = ("a ", "") if count == 1 else ("", "s")
+    return f"{article}parameter{ending}" + ("" if role is Role.PARAMETER else " that only `trainable` trains")
 
 
 @dataclass(frozen=True)
@@ -22,6 +84,7 @@ class Weights:
     parameters: dict[str, NDArray[Any]] = field(default_factory=dict)
     statistics: dict[str, NDArray[Any]] = field(default_factory=dict)
     frozen: set[str] = field(default_factory=set)
+    constants: list[Constant] = field(default_factory=list)
 
 
 def lift_weights(graph: ir.Graph) -> Weights:
@@ -34,19 +97,24 @@ def lift_weights(graph: ir.Graph) -> Weights:
     """
     weights = Weights()
     taken = _names(graph)
-    for value, array in list(_constants(graph)):
-        role = role_of(value, array)
+    flow = Flow(graph)
+    for value, array, guess in _guessed(flow, graph):
+        name, role = value.name or "", guess.role
+        weights.constants.append(Constant(name, array.dtype.name, array.shape, guess))
         if role is Role.SETTING:
             continue
-        name = value.name or ""
-        statistics = [use for use in uses_of(value) if _is_statistic(use)]
+        statistics = [use for use in flow.uses(value) if is_statistic(use)]
         own = len(statistics) == 1 and role is Role.STATISTIC
-        for node, position in [] if own else statistics:
-            separate = _free(f"{node.name}.running_{'mean' if position == 3 else 'var'}", taken)
-            node.replace_input_with(position, _input(graph, separate, array))
-            weights.statistics[separate] = array
-        if role is Role.STATISTIC:
+        for use in [] if own and statistics[0].value is value else statistics:
+            read = array if use.value is value else evaluated(use.value)
+            part = "mean" if use.position == 3 else "var"
+            separate = _free(name if own else f"{use.node.name}.running_{part}", set() if own else taken)
             if own:
+                value.name = _free(f"{name}.in_the_file", taken)
+            use.node.replace_input_with(use.position, _input(graph, separate, read))
+            weights.statistics[separate] = read
+        if role is Role.STATISTIC:
+            if own and statistics[0].value is value:
                 _replace(graph, value, _input(graph, name, array))
                 weights.statistics[name] = array
             continue
@@ -64,23 +132,32 @@ def lift_weights(graph: ir.Graph) -> Weights:
     return weights
 
 
+def _guessed(flow: Flow, graph: ir.Graph) -> list[tuple[ir.Value, NDArray[Any], RoleGuess]]:
+    """Every floating-point constant with its role.
+
+    Where nothing else could be trained, weights that their values speak against are.
+    """
+    found = [(value, array, role_of(flow, value, array)) for value, array in _constants(graph)]
+    if any(guess.role is Role.PARAMETER for _, _, guess in found):
+        return found
+    return [
+        (value, array, guess if guess.otherwise is None else replace(guess, role=guess.otherwise, certain=False))
+        for value, array, guess in found
+    ]
+
+
 def _add(weights: Weights, name: str, array: NDArray[Any], role: Role) -> None:
     weights.parameters[name] = array
     if role is Role.FROZEN:
         weights.frozen.add(name)
 
 
-def _readers(value: ir.Value) -> list[Use]:
+def _readers(value: ir.Value) -> list[tuple[ir.Node, int]]:
     """The nodes that read a tensor, those last that give it another name."""
     uses = [(node, position) for node, position in value.uses()]
     direct = [use for use in uses if use[0].op_type != "Identity"]
     renaming = [use for use in uses if use[0].op_type == "Identity"]
     return direct + [use for use in renaming if use[0].outputs[0].uses() or use[0].outputs[0].is_graph_output()]
-
-
-def _is_statistic(use: Use) -> bool:
-    node, position = use
-    return node.op_type == "BatchNormalization" and position in (3, 4)
 
 
 def _started_alike(array: NDArray[Any]) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from edgeopt.errors import SignatureError
+from edgeopt.errors import SignatureError, UnsupportedModelError
 
 __all__ = ["Call", "bind_call", "unwrapped"]
 
@@ -75,8 +75,12 @@ def bind_call(module: torch.nn.Module, example_inputs: Any) -> tuple[Call, tuple
 
     Raises:
         SignatureError: The examples fit no call, or hold what is neither a tensor nor a constant.
+        UnsupportedModelError: forward is no Python function.
     """
-    signature = inspect.signature(module.forward)
+    try:
+        signature = inspect.signature(module.forward)
+    except (TypeError, ValueError) as error:
+        raise UnsupportedModelError(f"{type(module).__name__}.forward has no signature in Python: {error}.") from error
     bound = _bind(module, signature, example_inputs)
     parameters = tuple(bound.arguments)
     with_paths, structure = pytree.tree_flatten_with_path(tuple(bound.arguments.values()))

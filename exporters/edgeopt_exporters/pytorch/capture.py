@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from collections.abc import Iterator
@@ -9,14 +10,21 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.fx.traceback import preserve_node_meta
 
 from edgeopt.errors import EdgeoptError, UnsupportedModelError
-from edgeopt_exporters.pytorch import recurrent, stopped
+from edgeopt_exporters.pytorch.calls import inference_as_no_grad, own_gradients_refused
+from edgeopt_exporters.pytorch.checkpoints import checkpoints_called
 from edgeopt_exporters.pytorch.explaining import causes, explain, line_of, root
 from edgeopt_exporters.pytorch.inputs import Examples
 from edgeopt_exporters.pytorch.module import Exported
 from edgeopt_exporters.pytorch.quiet import quiet
 from edgeopt_exporters.pytorch.sizes import resized
+from edgeopt_exporters.pytorch.translations import FUNCTIONS
+from edgeopt_exporters.pytorch.translations.batch_norm import cumulative_averages
+from edgeopt_exporters.pytorch.translations.recurrent import WholeRecurrences
+from edgeopt_exporters.pytorch.translations.rewriting import Replaced
+from edgeopt_exporters.pytorch.translations.stopped import own_backwards_refused
 from edgeopt_runtime.manifest import Decision
 
 __all__ = ["Program", "capture", "input_shapes", "is_used"]
@@ -77,17 +85,42 @@ def _captured(module: Exported, examples: Examples, tensors: tuple[torch.Tensor,
         for name, own in zip(examples.names, examples.dimensions, strict=True)
     )
     # Captured here, since torch.onnx would try several ways, one of which bakes in branches on values.
-    with quiet(), recurrent.WholeRecurrences(), stopped.own_backwards_refused():
+    with quiet(), _as_captured():
         return torch.export.export(module, tensors, dynamic_shapes=(dynamic,), strict=False)
 
 
-def input_shapes(program: Program) -> tuple[tuple[Any, ...], ...]:
-    """The shape of each input in the program: numbers and symbols."""
-    values = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
-    return tuple(
-        tuple(size if isinstance(size, int) else size.node.expr for size in values[name].shape)
-        for name in program.graph_signature.user_inputs
+@contextlib.contextmanager
+def _as_captured() -> Iterator[None]:
+    """What torch.export would not see is said in a way that it does; annotations of nodes are kept."""
+    contexts: tuple[contextlib.AbstractContextManager[Any], ...] = (
+        # Whatever the caller has switched off, training needs gradients.
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        preserve_node_meta(),
+        inference_as_no_grad(),
+        own_gradients_refused(),
+        checkpoints_called(),
+        WholeRecurrences(),
+        Replaced(FUNCTIONS),
+        cumulative_averages(),
+        own_backwards_refused(),
     )
+    with contextlib.ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context)
+        yield
+
+
+def input_shapes(program: Program) -> tuple[tuple[Any, ...], ...]:
+    """The shape of each input in the program: numbers, and expressions of symbols."""
+    values = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
+    return tuple(tuple(_size_of(size) for size in values[name].shape) for name in program.graph_signature.user_inputs)
+
+
+def _size_of(size: Any) -> Any:
+    if isinstance(size, int):
+        return size
+    return int(size.node.expr) if size.node.expr.is_number else size.node.expr
 
 
 def is_used(program: Program, place: int) -> bool:

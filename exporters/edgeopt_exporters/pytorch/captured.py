@@ -6,7 +6,11 @@ from typing import Any
 
 import torch
 
-from edgeopt_exporters.pytorch.stopped import stop_outputs
+from edgeopt_exporters.pytorch.checkpoints import fence_regions
+from edgeopt_exporters.pytorch.translations import REWRITES
+from edgeopt_exporters.pytorch.translations.rewriting import out_of_place, rewrite
+from edgeopt_exporters.pytorch.translations.stopped import stop_outputs
+from edgeopt_exporters.pytorch.written import separate_writes
 
 __all__ = ["tidy"]
 
@@ -29,10 +33,15 @@ def tidy(program: torch.export.ExportedProgram) -> None:
     An in-place activation of a tensor that nobody else holds is the ordinary one. torch finds that out too, by way of
     references in Python that take a third of the time of exporting a MobileNet.
     """
+    shared = separate_writes(program)
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
+            rewrite(module.graph, REWRITES)
             _tidy(module.graph)
-            stop_outputs(module.graph)
+            stop_outputs(module.graph, shared)
+    fence_regions(program.graph_module.graph)
+    for module in program.graph_module.modules():
+        if isinstance(module, torch.fx.GraphModule):
             module.recompile()
 
 
@@ -46,24 +55,14 @@ def _tidy(graph: torch.fx.Graph) -> None:
             copy.meta.update(node.meta)
             node.replace_all_uses_with(copy, delete_user_cb=lambda user, copy=copy: user is not copy)
         elif _is_private_update(node):
-            node.target = _out_of_place(node.target)
+            node.target = out_of_place(node.target)
 
 
 def _is_private_update(node: torch.fx.Node) -> bool:
-    if not isinstance(node.target, torch._ops.OpOverload) or _out_of_place(node.target) is None:
+    if not isinstance(node.target, torch._ops.OpOverload) or out_of_place(node.target) is None:
         return False
     updated = node.args[0]
     return isinstance(updated, torch.fx.Node) and set(updated.users) == {node} and _is_fresh(updated.target)
-
-
-def _out_of_place(operator: torch._ops.OpOverload) -> Any:
-    """`aten::relu` for `aten::relu_`; None for what is not of that kind."""
-    schema = operator._schema
-    name = schema.name.removeprefix("aten::")
-    written = [argument.name for argument in schema.arguments if argument.alias_info is not None]
-    if not name.endswith("_") or name.startswith("_") or written != ["self"]:
-        return None
-    return getattr(getattr(_aten, name[:-1], None), operator._overloadname, None)
 
 
 def _is_fresh(operator: Any) -> bool:

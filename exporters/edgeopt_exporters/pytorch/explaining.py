@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import re
 import sysconfig
+import textwrap
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,13 +15,14 @@ import torch
 
 from edgeopt.errors import EdgeoptError
 
-__all__ = ["Place", "causes", "explain", "failed_call", "line_of", "root"]
+__all__ = ["Place", "causes", "explain", "failed_call", "line_of", "place_in", "root"]
 
 _TORCH = Path(torch.__file__).parent
 _OURS = Path(__file__).parent.parent
 _STANDARD = Path(sysconfig.get_path("stdlib"))
 _INSTALLED = "site-packages"
 _TOOLS = ("onnxscript", "onnx_ir", "sympy")
+_SHOWN = 100
 
 # How torch writes a line of the traced code into a message.
 _FILE = re.compile(r'File "?(?P<file>[^"\n]+?)"?(?:, line |:)(?P<line>\d+)(?:, | )in (?P<function>\S+)')
@@ -35,7 +37,7 @@ class Place:
     line: int
 
     def __str__(self) -> str:
-        code = linecache.getline(self.file, self.line).strip()
+        code = textwrap.shorten(linecache.getline(self.file, self.line), _SHOWN, placeholder=" …")
         return f"{self.file}:{self.line}" + (f" (`{code}`)" if code else "")
 
 
@@ -51,7 +53,11 @@ _CAUSES = tuple(
     _Cause(re.compile(pattern), advice)
     for pattern, advice in (
         (
-            r"data-dependent|DataDependent|\.item\(\)|nonzero\(\)",
+            r"PackedSequence|pack_sequence|pack_padded_sequence|pad_packed_sequence",
+            "Packed sequences have no ONNX operator: pad them, and mask what is behind.",
+        ),
+        (
+            r"data-dependent|DataDependent",
             "This is data-dependent: which way the code goes, or how large a tensor is, depends on the values of "
             "tensors, which a graph does not know beforehand. Choose between results with `torch.where`, between "
             "branches with `torch.cond`, and keep sizes fixed with a mask instead of selected rows.",
@@ -76,8 +82,8 @@ _CAUSES = tuple(
             "Switch autocast off in forward for the export, or write the conversion (`x.half()`) out.",
         ),
         (
-            r"Packed|pack_padded_sequence|_pack_padded",
-            "Packed sequences have no ONNX operator: pad them, and mask what is behind.",
+            r"\.numpy\(\)|numpy",
+            "forward leaves torch for numpy, where nothing is traced. Write that part with operations of torch.",
         ),
         (r"[Cc]omplex", "ONNX Runtime does not compute with complex numbers; keep real and imaginary part apart."),
         (r"[Ss]parse", "ONNX Runtime does not compute with sparse tensors; use dense ones (`to_dense()`)."),
@@ -100,17 +106,31 @@ def explain(module: torch.nn.Module, error: BaseException) -> str:
     message = f"torch could not export {type(module).__name__}"
     message += f", because of {where}" if where else ""
     message += f": {type(cause).__name__}: {_first_part(text)}"
-    whole = f"{type(cause).__name__} {text}"
+    whole = f"{type(cause).__name__} {text} {_functions(error)}"
     advice = next((known.advice for known in _CAUSES if known.pattern.search(whole)), None)
     if advice is not None and operator is not None and "operator has no translation" in advice:
         advice = advice.replace("The operator", f"`{operator['name']}`", 1)
     return message if advice is None else f"{message}\n{advice}"
 
 
-def failed_call(module: torch.nn.Module, error: BaseException) -> str:
+def _translated(error: BaseException) -> Place | None:
+    """The line of the operator that torch was at when it translated the program."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        node = frame.f_locals.get("node")
+        if isinstance(node, torch.fx.Node) and (place := place_in(node.stack_trace or "")) is not None:
+            return place
+    return None
+
+
+def _functions(error: BaseException) -> str:
+    """The names of the functions that an error came through."""
+    return " ".join(frame.name for cause in causes(error) for frame in traceback.extract_tb(cause.__traceback__))
+
+
+def failed_call(module: torch.nn.Module, error: BaseException, mode: str) -> str:
     """A message for a module that fails in PyTorch itself when it is called with the examples."""
     where = line_of(error)
-    message = f"Calling {type(module).__name__} with the example inputs fails in PyTorch"
+    message = f"Calling {type(module).__name__} with the example inputs fails in PyTorch in {mode} mode"
     message += f", in {where}" if where else ""
     return f"{message}: {type(error).__name__}: {_first_part(_words(error))}"
 
@@ -134,11 +154,17 @@ def line_of(error: BaseException) -> Place | None:
         frames = [f for f in traceback.extract_tb(cause.__traceback__) if _is_users(f.filename)]
         if frames:
             return Place(frames[-1].filename, frames[-1].lineno or 0)
-    for cause in reversed(list(causes(error))):
-        found = [match for match in _FILE.finditer(str(cause)) if _is_users(match["file"])]
-        if found:
-            return Place(found[-1]["file"], int(found[-1]["line"]))
-    return None
+    for cause in causes(error):
+        if (place := _translated(cause)) is not None:
+            return place
+    written = (place_in(str(cause)) for cause in reversed(list(causes(error))))
+    return next((place for place in written if place is not None), None)
+
+
+def place_in(text: str) -> Place | None:
+    """The innermost line outside torch of a stack that torch wrote down."""
+    found = [match for match in _FILE.finditer(text) if _is_users(match["file"])]
+    return Place(found[-1]["file"], int(found[-1]["line"])) if found else None
 
 
 def _words(error: BaseException) -> str:

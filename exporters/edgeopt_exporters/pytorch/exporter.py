@@ -5,24 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 import torch
 
 from edgeopt.errors import UnsupportedModelError
 from edgeopt.training.forward import ForwardGraph, ForwardModel
-from edgeopt_exporters.pytorch import attention, batch_norm, convolution, recurrent, stopped
+from edgeopt_exporters.pytorch import checkpoints, written
 from edgeopt_exporters.pytorch.calling import unwrapped
 from edgeopt_exporters.pytorch.capture import Program, capture
 from edgeopt_exporters.pytorch.captured import tidy
 from edgeopt_exporters.pytorch.dimensions import distinguished
 from edgeopt_exporters.pytorch.explaining import explain
-from edgeopt_exporters.pytorch.graph import to_forward_graph
+from edgeopt_exporters.pytorch.graph import stateless, to_forward_graph
+from edgeopt_exporters.pytorch.hooks import refuse_gradient_hooks
 from edgeopt_exporters.pytorch.inputs import Examples, bind_examples
-from edgeopt_exporters.pytorch.module import Exported, in_mode, output_names
+from edgeopt_exporters.pytorch.module import Exported, in_mode
+from edgeopt_exporters.pytorch.outputs import paired
+from edgeopt_exporters.pytorch.preserved import preserved
 from edgeopt_exporters.pytorch.quiet import quiet
 from edgeopt_exporters.pytorch.reference import ModuleReference
 from edgeopt_exporters.pytorch.refusals import refuse_module
+from edgeopt_exporters.pytorch.torchlib import read_once
+from edgeopt_exporters.pytorch.translations import TRANSLATIONS
+from edgeopt_exporters.pytorch.translations.numbers import exact_casts
+from edgeopt_exporters.pytorch.trial import try_out
+from edgeopt_runtime.manifest import Decision
 
 __all__ = ["from_torch"]
 
@@ -33,6 +42,7 @@ def from_torch(
     *,
     dynamic_batch: bool = True,
     dynamic_shapes: Mapping[str, Mapping[int, str]] | None = None,
+    output: str | None = None,
 ) -> tuple[ForwardModel, ModuleReference]:
     """Export a module twice, for training and for evaluation, and return what to compare it with besides.
 
@@ -42,37 +52,64 @@ def from_torch(
     Args:
         module: The model. In evaluation mode as a whole, it is exported for training with `train()`; in training mode,
             its parts keep the modes they are in.
-        example_inputs: A tensor, a tuple of tensors, or a mapping by the names of `forward`'s parameters.
-        dynamic_batch: Whether axis 0 of every input is the symbolic dimension "batch".
+        example_inputs: A tensor, a tuple of arguments, or a mapping by the names of `forward`'s parameters. Lists,
+            tuples and dicts among them hold inputs `name_0`, `name.key`; what is no tensor stays as it is.
+        dynamic_batch: Whether axis 0 of the first input, and of those that have as much there, is the symbolic
+            dimension "batch". Where the module allows one size only, it stays fixed.
         dynamic_shapes: More symbolic dimensions, `{"tokens": {1: "sequence"}}`.
+        output: The training output that is read by the loss. Where evaluation returns one tensor and training several,
+            it says which of them that is.
 
     Raises:
-        SignatureError: The examples do not fit the module.
-        UnsupportedModelError: torch cannot export the module; the message carries its reason.
+        SignatureError: The examples do not fit the module; or it returns in training and in evaluation what cannot be
+            told to be the same.
+        UnsupportedModelError: torch cannot export the module; the message carries its reason. Or forward does what no
+            graph can say: hooks on gradients, a backward pass, values kept in attributes.
     """
     module = unwrapped(module)
     refuse_module(module)
+    refuse_gradient_hooks(module)
     examples = bind_examples(module, example_inputs, dynamic_batch, dynamic_shapes)
-    outputs = output_names(module, examples)
+    # Before anything else runs: tracing may move them.
+    parameters = {name: _to_numpy(tensor) for name, tensor in module.named_parameters()}
+    buffers = {name: _to_numpy(tensor) for name, tensor in module.named_buffers()}
+
+    def call() -> Any:
+        # On copies, since forward may write into its inputs.
+        return examples.call(module, [tensor.detach().clone() for tensor in examples.tensors])
+
+    trial = try_out(module, call)
+    outputs = dict(zip((True, False), paired(trial, output), strict=True))
     programs, examples = _capture(module, examples)
     graphs: dict[bool, ForwardGraph] = {}
     for training, program in programs.items():
-        model = _translate(module, program, examples)
-        graphs[training] = to_forward_graph(model, module, examples, outputs, training)
+        with preserved(module), in_mode(module, training=training):
+            model = _translate(module, program, examples)
+            graphs[training] = to_forward_graph(model, module, examples, outputs[training])
+    forgotten = (*graphs[False].updated_buffers, *graphs[False].updated_parameters)
     forward = ForwardModel(
         train=graphs[True],
-        evaluate=graphs[False],
-        parameters={name: _to_numpy(tensor) for name, tensor in module.named_parameters()},
-        buffers={name: _to_numpy(tensor) for name, tensor in module.named_buffers()},
+        evaluate=stateless(graphs[False]),
+        parameters=parameters,
+        buffers=buffers,
         frozen=frozenset(name for name, tensor in module.named_parameters() if not tensor.requires_grad),
         provenance={"framework": f"torch {torch.__version__}", "model": type(module).__qualname__},
-        decisions=examples.decisions,
+        decisions=(*trial.decisions, *examples.decisions, *map(_forgotten, forgotten)),
     )
-    return forward, ModuleReference(module, examples)
+    return forward, ModuleReference(module, examples, outputs)
+
+
+def _forgotten(name: str) -> Decision:
+    text = f"In evaluation forward writes into {name!r}, which evaluate and predict use but do not keep."
+    return Decision("frozen", name, text)
 
 
 def _to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    return np.array(tensor.detach().cpu().numpy())
+    tensor = tensor.detach().cpu()
+    if tensor.dtype == torch.bfloat16:
+        # numpy has no such type, and torch does not know that of ml_dtypes.
+        return np.array(tensor.contiguous().view(torch.int16).numpy()).view(ml_dtypes.bfloat16)
+    return np.array(tensor.numpy())
 
 
 def _capture(module: torch.nn.Module, examples: Examples) -> tuple[dict[bool, Program], Examples]:
@@ -86,13 +123,13 @@ def _capture(module: torch.nn.Module, examples: Examples) -> tuple[dict[bool, Pr
 
 
 def _capture_mode(module: torch.nn.Module, examples: Examples, *, training: bool) -> tuple[Program, Examples]:
-    with in_mode(module, training=training):
-        return capture(Exported(module, examples.call, with_buffers=training), examples)
+    with preserved(module), in_mode(module, training=training):
+        return capture(Exported(module, examples.call), examples)
 
 
 def _translate(module: torch.nn.Module, captured: Program, examples: Examples) -> ir.Model:
     try:
-        with quiet():
+        with quiet(), exact_casts(), read_once():
             tidy(captured)
             program = torch.onnx.export(
                 captured,
@@ -101,13 +138,7 @@ def _translate(module: torch.nn.Module, captured: Program, examples: Examples) -
                 # The optimizer merges equal initializers and folds BatchNorm away: both would break training.
                 optimize=False,
                 opset_version=20,
-                custom_translation_table={
-                    **attention.TRANSLATIONS,
-                    **batch_norm.TRANSLATIONS,
-                    **convolution.TRANSLATIONS,
-                    **recurrent.TRANSLATIONS,
-                    **stopped.TRANSLATIONS,
-                },
+                custom_translation_table={**TRANSLATIONS, **checkpoints.TRANSLATIONS, **written.TRANSLATIONS},
                 verbose=False,
             )
     except Exception as error:  # torch raises whatever the traced code raises, wrapped or not

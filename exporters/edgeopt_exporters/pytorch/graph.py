@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import onnx_ir as ir
 import torch
@@ -10,16 +11,19 @@ import torch
 from edgeopt.canonical import convert, simplify
 from edgeopt.errors import UnsupportedModelError
 from edgeopt.training.forward import ForwardGraph
+from edgeopt_exporters.pytorch.checkpoints import mark_regions
 from edgeopt_exporters.pytorch.inputs import Examples
 from edgeopt_exporters.pytorch.module import PREFIX
 from edgeopt_exporters.pytorch.node_names import name_after_modules
-from edgeopt_exporters.pytorch.stopped import mark_stopped
+from edgeopt_exporters.pytorch.refusals import refuse_bfloat16
+from edgeopt_exporters.pytorch.translations.stopped import mark_stopped
+from edgeopt_exporters.pytorch.written import mark_written
 
-__all__ = ["to_forward_graph"]
+__all__ = ["stateless", "to_forward_graph"]
 
 
 def to_forward_graph(
-    model: ir.Model, module: torch.nn.Module, examples: Examples, outputs: Sequence[str], training: bool
+    model: ir.Model, module: torch.nn.Module, examples: Examples, outputs: Sequence[str]
 ) -> ForwardGraph:
     """Name inputs and outputs, make parameters and buffers graph inputs, and simplify."""
     graph = model.graph
@@ -28,23 +32,32 @@ def to_forward_graph(
     for value, name in zip(graph.inputs, examples.names, strict=True):
         value.name = name
     _state_to_inputs(graph, module)
-    buffer_names = [name for name, _ in module.named_buffers()] if training else []
     convert(model)
     simplify(model)
+    refuse_bfloat16(graph)
     mark_stopped(graph)
+    mark_written(graph)
+    mark_regions(graph)
     results = list(graph.outputs)
-    updates = {}
-    for name, value in zip(buffer_names, results[len(outputs) :], strict=True):
-        if not _is_unchanged(value, name):
-            updates[name] = value
     predictions = dict(zip(outputs, results, strict=False))
+    buffers = [name for name, _ in module.named_buffers()]
+    parameters = [name for name, _ in module.named_parameters()]
+    values = dict(zip([*buffers, *parameters], results[len(outputs) :], strict=True))
+    updates = {name: value for name, value in values.items() if not _is_unchanged(value, name)}
     graph.outputs[:] = [*predictions.values(), *updates.values()]
     return ForwardGraph(
         model=model,
         inputs=examples.names,
         outputs=tuple(predictions),
-        updated_buffers=tuple(updates),
+        updated_buffers=tuple(name for name in buffers if name in updates),
+        updated_parameters=tuple(name for name in parameters if name in updates),
     )
+
+
+def stateless(graph: ForwardGraph) -> ForwardGraph:
+    """A forward graph that keeps nothing of what it writes: evaluation has no way out for it."""
+    graph.model.graph.outputs[:] = graph.model.graph.outputs[: len(graph.outputs)]
+    return replace(graph, updated_buffers=(), updated_parameters=())
 
 
 def _is_unchanged(value: ir.Value, name: str) -> bool:
@@ -54,13 +67,12 @@ def _is_unchanged(value: ir.Value, name: str) -> bool:
 
 
 def _rename_symbols(graph: ir.Graph, examples: Examples) -> None:
-    """torch numbers its symbols (`s10`); the user's names are better."""
-    names: dict[str, str] = {}
-    for value, own in zip(graph.inputs, examples.dimensions, strict=True):
-        for axis, name in own.items():
-            dim = None if value.shape is None else value.shape[axis]
+    """torch numbers its symbols (`s10`); the user's names are better, and a number where torch found only one."""
+    names: dict[str, str | int] = {}
+    for value, tensor, own in zip(graph.inputs, examples.tensors, examples.dimensions, strict=True):
+        for axis, dim in enumerate(value.shape or ()):
             if isinstance(dim, ir.SymbolicDim) and dim.value is not None:
-                names[dim.value] = name
+                names[dim.value] = own.get(axis, tensor.shape[axis])
     values = [*graph.inputs, *(value for node in graph for value in node.outputs)]
     for value in values:
         if value.shape is not None:

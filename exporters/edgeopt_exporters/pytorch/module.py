@@ -1,37 +1,37 @@
-"""The module as the exporter sees it: flat outputs, and every buffer's new value among them."""
+"""The module as the exporter sees it: flat outputs, and the new values of its state among them."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from edgeopt.errors import SignatureError
 from edgeopt_exporters.pytorch.calling import Call
-from edgeopt_exporters.pytorch.explaining import failed_call
-from edgeopt_exporters.pytorch.inputs import Examples
+from edgeopt_exporters.pytorch.calls import TensorCalls
 
-__all__ = ["PREFIX", "Exported", "in_mode", "named_outputs", "output_names"]
+__all__ = ["PREFIX", "Exported", "Returned", "alike", "in_mode"]
 
 # Initializers come out as `module.<the module's own name>`.
 PREFIX = "module."
 
 
 class Exported(torch.nn.Module):
-    """Calls the module with its inputs by position; returns its tensors flat, then its buffers as the call leaves them.
+    """Calls the module with its inputs by position; returns its tensors flat, then its state as the call leaves it.
 
     Cloning a buffer after the call makes its new value an ordinary output of the exported graph, so that running
-    statistics, counters and anything else a module keeps become state like the rest.
+    statistics, counters and anything else a module keeps become state like the rest. So do parameters that forward
+    writes into.
     """
 
-    def __init__(self, module: torch.nn.Module, call: Call, with_buffers: bool) -> None:
+    def __init__(self, module: torch.nn.Module, call: Call) -> None:
         super().__init__()
         self.module = module
         self._call = call
-        self._with_buffers = with_buffers
         self.train(module.training)
 
     def train(self, mode: bool = True) -> Exported:
@@ -40,10 +40,53 @@ class Exported(torch.nn.Module):
         return self
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Flat outputs, then buffers."""
-        outputs = self._call(self.module, inputs)
-        buffers = [buffer.clone() for buffer in self.module.buffers()] if self._with_buffers else []
-        return (*(tensor for _, tensor in _named_tensors(outputs)), *buffers)
+        """Flat outputs, then buffers, then parameters."""
+        with TensorCalls(self.module, capturing=True):
+            outputs = self._call(self.module, inputs)
+        buffers = [buffer.clone() for buffer in self.module.buffers()]
+        parameters = [parameter.detach().clone() for parameter in self.module.parameters()]
+        return (*Returned.of(outputs).tensors, *buffers, *parameters)
+
+
+@dataclass(frozen=True)
+class Returned:
+    """The tensors of whatever a module returns.
+
+    Attributes:
+        names: A name for each, its own or by its position.
+        tensors: The tensors.
+        named: Whether the names are the module's own.
+    """
+
+    names: tuple[str, ...]
+    tensors: tuple[torch.Tensor, ...]
+    named: bool
+
+    @classmethod
+    def of(cls, outputs: Any) -> Returned:
+        """Take apart a tensor, a dict, a dataclass, a tuple or a list.
+
+        Raises:
+            SignatureError: It is something else.
+        """
+        found = dict(_named_tensors(outputs))
+        named = isinstance(outputs, Mapping) or _is_dataclass(outputs) or hasattr(outputs, "_fields")
+        return cls(tuple(found), tuple(found.values()), named)
+
+    def detached(self) -> Returned:
+        """The same without what autograd keeps."""
+        return Returned(self.names, tuple(tensor.detach() for tensor in self.tensors), self.named)
+
+    def is_like(self, other: Returned) -> bool:
+        """Whether two calls return the same but for rounding."""
+        return self.names == other.names and all(
+            alike(one, another) for one, another in zip(self.tensors, other.tensors, strict=True)
+        )
+
+    def described(self) -> str:
+        """The outputs as a reader knows them: `logits (2, 10), aux (2, 10)`."""
+        pairs = zip(self.names, self.tensors, strict=True)
+        return ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in pairs)
 
 
 def _named_tensors(outputs: Any) -> Iterator[tuple[str, torch.Tensor]]:
@@ -88,27 +131,11 @@ def _is_dataclass(value: Any) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
-def named_outputs(
-    module: torch.nn.Module, examples: Examples, tensors: Sequence[torch.Tensor]
-) -> dict[str, torch.Tensor]:
-    """The tensors that one call of the module with these inputs returns, by name."""
-    return dict(_named_tensors(examples.call(module, tensors)))
-
-
-def output_names(module: torch.nn.Module, examples: Examples) -> tuple[str, ...]:
-    """Names of the module's outputs, found by one call in evaluation mode.
-
-    Raises:
-        SignatureError: The call fails, or returns no tensor.
-    """
-    with in_mode(module, training=False), torch.no_grad():
-        try:
-            found = tuple(named_outputs(module, examples, examples.tensors))
-        except Exception as error:  # whatever forward raises
-            raise SignatureError(failed_call(module, error)) from error
-    if not found:
-        raise SignatureError("The module returns no tensor.")
-    return found
+def alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors are the same but for rounding."""
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        return False
+    return bool(torch.allclose(one, other, rtol=1e-5, atol=1e-7, equal_nan=True))
 
 
 @contextmanager

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from edgeopt_exporters.pytorch.inputs import Examples
-from edgeopt_exporters.pytorch.module import in_mode, named_outputs
+from edgeopt_exporters.pytorch.module import Returned, in_mode
 from edgeopt_exporters.pytorch.preserved import preserved
 from edgeopt_exporters.pytorch.quartile import Quartiles
 from edgeopt_exporters.pytorch.sizes import resized
@@ -27,11 +27,18 @@ class ModuleReference:
     Args:
         module: The module.
         examples: Its inputs.
+        outputs: Names of its outputs in training (True) and in evaluation (False).
         evaluating: Parts that are in evaluation mode in training too: those whose statistics are frozen.
     """
 
-    def __init__(self, module: torch.nn.Module, examples: Examples, evaluating: Collection[str] = ()) -> None:
-        self._module, self._examples = module, examples
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        examples: Examples,
+        outputs: Mapping[bool, Sequence[str]],
+        evaluating: Collection[str] = (),
+    ) -> None:
+        self._module, self._examples, self._outputs = module, examples, outputs
         self._evaluating = evaluating
 
     @property
@@ -45,7 +52,9 @@ class ModuleReference:
 
     def with_frozen(self, statistics: Collection[str]) -> ModuleReference:
         """The same, where the parts that own these buffers are in evaluation mode in training too."""
-        return ModuleReference(self._module, self._examples, {name.rpartition(".")[0] for name in statistics})
+        return ModuleReference(
+            self._module, self._examples, self._outputs, {name.rpartition(".")[0] for name in statistics}
+        )
 
     def inputs(self, sizes: Mapping[str, int]) -> dict[str, np.ndarray[Any, Any]]:
         """The examples at other sizes, repeated or cut.
@@ -55,13 +64,13 @@ class ModuleReference:
         tensors = resized(self._examples, sizes)
         if sizes:
             generator = torch.Generator().manual_seed(0)
-            tensors = tuple(_varied(tensor, generator) for tensor in tensors)
+            tensors = _told_apart([_varied(tensor, generator) for tensor in tensors])
         return {name: _to_numpy(tensor) for name, tensor in zip(self._examples.names, tensors, strict=True)}
 
     def predict(self, inputs: Arrays, nudge: float = 0.0) -> dict[str, np.ndarray[Any, Any]]:
         """Outputs in evaluation mode."""
         with self._run(training=False, nudge=nudge), torch.no_grad():
-            outputs = self._call(inputs, nudge)
+            outputs = self._call(inputs, nudge, training=False)
             return {name: _to_numpy(tensor) for name, tensor in outputs.items()}
 
     def train(
@@ -79,7 +88,7 @@ class ModuleReference:
             for parameter in parameters.values():
                 parameter.grad = None
             with torch.enable_grad():
-                outputs = self._call(inputs, nudge)
+                outputs = self._call(inputs, nudge, training=True)
                 arrays = {name: _to_numpy(tensor) for name, tensor in outputs.items()}
                 seeds = {name: torch.from_numpy(np.array(array)) for name, array in cotangents(arrays).items()}
                 reached = {name: seed for name, seed in seeds.items() if outputs[name].requires_grad}
@@ -92,11 +101,12 @@ class ModuleReference:
                 gradients={name: _gradient(parameters[name]) for name in wanted},
             )
 
-    def _call(self, inputs: Arrays, nudge: float) -> dict[str, torch.Tensor]:
+    def _call(self, inputs: Arrays, nudge: float, *, training: bool) -> dict[str, torch.Tensor]:
         tensors = [torch.from_numpy(np.array(inputs[name])) for name in self._examples.names]
         if nudge:
             tensors = [_nudged(tensor, nudge, at) for at, tensor in enumerate(tensors)]
-        return named_outputs(self._module, self._examples, tensors)
+        returned = Returned.of(self._examples.call(self._module, tensors))
+        return dict(zip(self._outputs[training], returned.tensors, strict=True))
 
     @contextlib.contextmanager
     def _run(self, *, training: bool, nudge: float) -> Iterator[None]:
@@ -128,6 +138,17 @@ def _varied(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     if not tensor.is_floating_point() or tensor.ndim == 0 or not bool((tensor == tensor.flatten()[:1]).all()):
         return tensor
     return torch.rand(tensor.shape, generator=generator, dtype=torch.float64).to(tensor.dtype)
+
+
+def _told_apart(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Of equal ones the later are shifted, so that an input taken for another one shows."""
+    apart: list[torch.Tensor] = []
+    for tensor in tensors:
+        shifts = range(min(tensor.numel(), len(tensors) + 1))
+        tried = (tensor.flatten().roll(shift).reshape(tensor.shape) for shift in shifts)
+        other = (shifted for shifted in tried if not any(torch.equal(shifted, earlier) for earlier in apart))
+        apart.append(next(other, tensor))
+    return tuple(apart)
 
 
 def _nudged(tensor: torch.Tensor, nudge: float, at: int) -> torch.Tensor:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import onnx_ir as ir
 import torch
 
 from edgeopt.errors import UnsupportedModelError
+from edgeopt_exporters.pytorch.explaining import place_in
 from edgeopt_runtime.dtypes import DTYPES
 
-__all__ = ["refuse_inputs", "refuse_module"]
+__all__ = ["refuse_bfloat16", "refuse_inputs", "refuse_module"]
 
 _HELD = frozenset(getattr(torch, name) for name in DTYPES)
 _SHOWN = 3
+
+# What ONNX Runtime has kernels for on a CPU: they move values, or change their type.
+_MOVES_BFLOAT16 = frozenset(
+    {"Cast", "Concat", "Constant", "Flatten", "Gather", "Identity", "Reshape", "Shape", "Slice", "Squeeze", "Transpose"}
+    | {"Unsqueeze"}
+)
 
 
 def refuse_module(module: torch.nn.Module) -> None:
@@ -64,6 +72,23 @@ def refuse_inputs(names: Sequence[str], tensors: Sequence[torch.Tensor]) -> None
             raise UnsupportedModelError(
                 f"{what} is bfloat16, which ONNX Runtime does not compute with on a CPU. Give a float32 tensor, and "
                 "convert the module with `model.float()`."
+            )
+
+
+def refuse_bfloat16(graph: ir.Graph) -> None:
+    """Refuse a graph that computes in bfloat16, as under `torch.autocast`.
+
+    Raises:
+        UnsupportedModelError: It names the operator and its module.
+    """
+    for node in ir.traversal.RecursiveGraphIterator(graph):
+        types = {value.dtype for value in (*node.inputs, *node.outputs) if value is not None}
+        if ir.DataType.BFLOAT16 in types and node.op_type not in _MOVES_BFLOAT16:
+            where = place_in(node.metadata_props.get("pkg.torch.onnx.stack_trace", "")) or repr(node.name)
+            raise UnsupportedModelError(
+                f"forward computes in bfloat16 ({node.op_type} in {where}), which ONNX Runtime cannot on a CPU. "
+                "Convert the module with `model.float()`, and switch off `torch.autocast` in forward for the export "
+                "(`enabled=False`), or let it use float16."
             )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -44,9 +44,19 @@ class Problem:
 
 
 class Check:
-    """The two graphs, ready to run, and the model beside them."""
+    """The two graphs, ready to run, and the model beside them.
 
-    def __init__(self, bundle: Bundle, loss: Loss, output: str | None, reference: Reference) -> None:
+    Args:
+        bundle: The graphs.
+        loss: What the bundle minimises.
+        output: The output that it reads; the first by default.
+        asked: The parameters that should train. Those that the bundle leaves alone must have no gradient.
+        reference: The model.
+    """
+
+    def __init__(
+        self, bundle: Bundle, loss: Loss, output: str | None, asked: Collection[str], reference: Reference
+    ) -> None:
         self._bundle, self._reference = bundle, reference
         manifest = bundle.manifest
         self._outputs = manifest.outputs
@@ -56,11 +66,12 @@ class Check:
         self._inputs = [spec for spec in manifest.inputs if spec.kind == "model"]
         self._targets: list[InputSpec] = [spec for spec in manifest.inputs if spec.kind == "loss"]
         self._loss = quiet_session(loss_graph(loss, self._prediction, self._targets))
-        self._wanted = {
+        self._accumulators = {
             spec.parameter: spec.name
             for spec in manifest.accumulators
             if spec.parameter is not None and spec.name == accumulator_name(spec.parameter)
         }
+        self._asked = (*self._accumulators, *(name for name in asked if name not in self._accumulators))
         self._eps = max(
             (float(np.finfo(array.dtype).eps) for array in bundle.state.values() if array.dtype.kind == "f"),
             default=float(np.finfo(np.float32).eps),
@@ -119,17 +130,18 @@ class Check:
                     break
             return {self._prediction.name: cotangent}
 
-        expected = self._reference.train(inputs, cotangents, self._wanted)
+        expected = self._reference.train(inputs, cotangents, self._asked)
         ran = self._runners["accumulate"].run(batch)
         state = {
             name: ran.state.get(name, self._bundle.state[name]) for name in expected.state if name in self._bundle.state
         }
         gradients = {
-            name: ran.state[accumulator] for name, accumulator in self._wanted.items() if accumulator in ran.state
+            name: ran.state[self._accumulators[name]] if name in self._accumulators else np.zeros_like(gradient)
+            for name, gradient in expected.gradients.items()
         }
 
         def trained(nudge: float) -> Trained:
-            return self._reference.train(inputs, cotangents, self._wanted, nudge)
+            return self._reference.train(inputs, cotangents, self._asked, nudge)
 
         again = self._nudged(trained)
         computed = dict(loss)

@@ -8,7 +8,10 @@ from typing import Any
 
 from edgeopt.bundle import Bundle
 from edgeopt.lowering import uses_random_numbers
+from edgeopt.optimizers import as_groups
 from edgeopt.training import ForwardModel, compose
+from edgeopt.training.groups import not_frozen
+from edgeopt.training.plan import select_trainable
 from edgeopt_exporters.verification.check import Check, Problem
 from edgeopt_exporters.verification.quartile import with_quartiles
 from edgeopt_exporters.verification.reference import Reference, ReferenceFailed
@@ -49,7 +52,9 @@ def verify(bundle: Bundle, forward: ForwardModel, settings: Mapping[str, Any], r
     checked = _without_randomness(bundle, forward, settings)
     written = {port.tensor for port in checked.manifest.signatures["accumulate"].outputs}
     reference = reference.with_frozen([name for name in forward.train.updated_buffers if name not in written])
-    check = Check(checked, settings["loss"], settings.get("output"), reference)
+    selected = {name: forward.parameters[name] for name in select_trainable(forward, settings.get("trainable"))}
+    asked = not_frozen(as_groups(settings["optimizer"]), selected)
+    check = Check(checked, settings["loss"], settings.get("output"), asked, reference)
     try:
         check.compare({})
     except ReferenceFailed as error:

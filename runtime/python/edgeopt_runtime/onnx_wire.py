@@ -1,4 +1,4 @@
-"""Inputs of a serialized ONNX model made initializers, outputs left out, external data found; without onnx.
+"""Turning inputs of a serialized ONNX model into initializers and looking for external data, without onnx.
 
 A protobuf message is a sequence of fields, each a key (number and wire type) and a value, so a message can be changed
 by copying most of its bytes and leaving out or adding fields. The numbers are those of ``onnx.proto``; the encoding is

@@ -7,7 +7,7 @@ Identity in its place. A function that brings its own backward is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -46,18 +46,42 @@ torch.library.register_fake("edgeopt::stop_gradient", torch.clone, lib=_library)
 _library.impl("stop_gradient", torch.clone, "CompositeExplicitAutograd")
 
 
-def stop_outputs(graph: torch.fx.Graph) -> None:
-    """Mark what is detached, and what is computed where gradients are switched off."""
+def stop_outputs(graph: torch.fx.Graph, shared: Collection[torch.fx.Node] = ()) -> None:
+    """Mark what is detached, what becomes a number, and what is computed where gradients are switched off.
+
+    Args:
+        graph: Of a captured program, changed in place.
+        shared: The nodes by way of which something is written, so that they have to stay views.
+    """
     stop = torch.ops.edgeopt.stop_gradient.default
     for node in list(graph.nodes):
-        if node.target is torch.ops.aten.detach.default:
+        if node.target is torch.ops.aten.detach.default and node not in shared:
             node.target = stop
+        elif node.target is torch.ops.aten.detach.default:
+            for reader in [reader for reader in node.users if reader not in shared and not _writes_into(reader, node)]:
+                # Where it is read, since something may be written into it before.
+                with graph.inserting_before(reader):
+                    stopped = graph.call_function(stop, (node,))
+                stopped.meta.update(node.meta)
+                reader.replace_input_with(node, stopped)
+        elif node.target is torch.ops.aten.item.default:
+            # A number in Python has no gradient.
+            with graph.inserting_before(node):
+                stopped = graph.call_function(stop, (node.args[0],))
+            stopped.meta.update(node.args[0].meta)
+            node.replace_input_with(node.args[0], stopped)
         elif node.target is torch.ops.higher_order.wrap_with_set_grad_enabled and node.args[0] is False:
             for result in list(node.users):
                 with graph.inserting_after(result):
                     stopped = graph.call_function(stop, (result,))
                 stopped.meta.update(result.meta)
                 result.replace_all_uses_with(stopped, delete_user_cb=lambda user, new=stopped: user is not new)
+
+
+def _writes_into(reader: torch.fx.Node, operand: torch.fx.Node) -> bool:
+    first = reader.args[0] if reader.args else None
+    name = getattr(reader.target, "__name__", "").split(".")[0]
+    return first is operand and name.endswith("_")
 
 
 @contextmanager
@@ -90,8 +114,6 @@ def _embedding(
     weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
 ) -> Any:
     """`aten::embedding`. The row at `padding_idx` is read like any other, but gets no gradient."""
-    if scale_grad_by_freq:
-        raise UnsupportedModelError("Embedding(scale_grad_by_freq=True) has no translation; leave the option out.")
     rows = op.Gather(weight, indices)
     if padding_idx < 0:
         return rows

@@ -2,7 +2,8 @@
 
 torch's own translation takes four-dimensional operands only, writes dropout without its training flag (which means
 switched off), scales both operands, and transposes the keys by way of shapes computed at run time. And where a boolean
-mask hides every key from a query, its way to the zeros that PyTorch returns leads through NaN, which gradients keep.
+mask hides every key from a query, its way to the zeros that PyTorch returns leads through NaN, which gradients keep; a
+float mask of -∞ has no such way at all.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ __all__ = ["TRANSLATIONS"]
 # Its type variables demand a type for each traced value, which translations do not have.
 op: Any = opset18
 
-# Far below any logit, and far enough from the smallest float that adding a logit to it does not overflow.
-_HIDDEN = -1e30
-
 
 def _like(value: float, array: Any) -> Any:
     constant = onnx.helper.make_tensor("value", onnx.TensorProto.DOUBLE, [], [value])
     return op.CastLike(op.Constant(value=constant), array)
+
+
+def _hidden(array: Any) -> Any:
+    """Far below any logit, and far enough from the smallest number that adding a logit to it does not overflow."""
+    return _like(-1e4 if array.dtype == onnx.TensorProto.FLOAT16 else -1e30, array)
 
 
 def _attention(
@@ -48,18 +51,25 @@ def _attention(
     order[-1], order[-2] = order[-2], order[-1]
     logits = op.MatMul(op.Mul(query, _like(scale, query)), op.Transpose(key, perm=order))
     visible = _causal_mask(query, key) if is_causal else attn_mask
-    boolean = is_causal or (attn_mask is not None and attn_mask.dtype == onnx.TensorProto.BOOL)
-    if boolean:
-        logits = op.Add(logits, op.Where(visible, _like(0.0, query), _like(_HIDDEN, query)))
-    elif visible is not None:
-        logits = op.Add(logits, visible)
+    sees_any = None
+    if visible is not None:
+        if is_causal or visible.dtype == onnx.TensorProto.BOOL:
+            added = op.Where(visible, _like(0.0, query), _hidden(query))
+        else:
+            infinite = op.Equal(visible, _like(-math.inf, query))
+            added, visible = op.Where(infinite, _hidden(query), visible), op.Not(infinite)
+        logits = op.Add(logits, added)
+        if not is_causal:
+            # Where all keys are hidden from a query, PyTorch's result is zero.
+            counted = op.ReduceMax(
+                op.Cast(visible, to=onnx.TensorProto.FLOAT), op.Constant(value_ints=[-1]), keepdims=1
+            )
+            sees_any = op.CastLike(counted, query)
     weights = op.Softmax(logits, axis=-1)
-    if boolean and not is_causal:
-        # Hidden keys have weight zero already, unless all of them are hidden: then PyTorch's result is zero.
-        weights = op.Mul(weights, op.CastLike(visible, weights))
     if dropout_p > 0:
         weights, _ = op.Dropout(weights, _like(dropout_p, weights), op.Constant(value=_TRUE))
-    return op.MatMul(weights, value)
+    result = op.MatMul(weights, value)
+    return result if sees_any is None else op.Mul(result, sees_any)
 
 
 _TRUE = onnx.helper.make_tensor("value", onnx.TensorProto.BOOL, [], [True])

@@ -1,0 +1,41 @@
+"""What `edgeopt inspect` shows of an ONNX file: its constants, and what they would be in a bundle."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from edgeopt.cli.console import format_bytes, new_table, out
+from edgeopt_exporters.onnx_file import Constant, constants_of
+
+__all__ = ["show_constants"]
+
+
+def show_constants(file: Path, as_json: bool) -> None:
+    """Print each floating-point constant of a file with its role and the reason."""
+    constants = constants_of(file)
+    if as_json:
+        # Not through rich, which would wrap long lines.
+        print(json.dumps({"constants": [one.to_dict() for one in constants]}, indent=2))  # noqa: T201
+        return
+    out.print(Text.assemble((str(file), "bold"), f"  {format_bytes(file.stat().st_size)}"))
+    out.print()
+    out.print(_table([one for one in constants if one.role != "setting" or one.elements > 1]))
+    numbers = sum(one.role == "setting" and one.elements <= 1 for one in constants)
+    if numbers:
+        out.print(f"and {numbers} single numbers or empty tensors, settings of operators", style="dim")
+    guesses = sum(not one.certain for one in constants)
+    if guesses:
+        out.print(f"{guesses} of these roles are guesses; `trainable=` says which parameters train", style="yellow")
+
+
+def _table(constants: list[Constant]) -> Table:
+    table = new_table("constant", "shape", "role", "reason", title="Constants")
+    for one in constants:
+        shape = " x ".join(map(str, one.shape)) or "scalar"
+        role = Text(one.role if one.certain else f"{one.role}?", "" if one.certain else "yellow")
+        table.add_row(one.name, shape, role, one.reason)
+    return table
