@@ -150,6 +150,20 @@ def test_random_models_are_compared_at_the_quartiles():
     assert kinds(export(Random(), torch.randn(4, 6)))["model"] == "checked"
 
 
+@pytest.mark.parametrize(("dropout", "kind"), [(0.0, "checked"), (0.5, "checked")])
+def test_fused_attention_is_compared(dropout, kind):
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(6, 18)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            query, key, value = self.linear(x).chunk(3, -1)
+            return nn.functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
+
+    assert kinds(export(Attention(), torch.randn(2, 1, 4, 6)))["model"] == kind
+
+
 def test_a_dropout_of_another_ratio_is_found(monkeypatch):
     original = exporter._translate
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -78,6 +79,15 @@ class Quartiles(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch le
             return torch.full(args[0], _OF_SHAPE[func], **named)
         if func in _OTHERS:
             return _OTHERS[func](*args, **named)
-        if torch.Tag.nondeterministic_seeded in func.tags:
+        if torch.Tag.nondeterministic_seeded in func.tags and _drops(func, args, named):
             self.unknown.add(str(func))
         return func(*args, **(kwargs or {}))
+
+
+def _drops(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> bool:
+    """Whether an operator draws numbers. Fused attention is marked as random, but is so only with dropout."""
+    for parameter, value in itertools.zip_longest(func._schema.arguments, args):
+        if parameter is not None and parameter.name == "dropout_p":
+            given = value if value is not None else parameter.default_value
+            return bool(named.get("dropout_p", given) != 0.0)
+    return True

@@ -104,7 +104,7 @@ class ModuleReference:
     def _call(self, inputs: Arrays, nudge: float, *, training: bool) -> dict[str, torch.Tensor]:
         tensors = [torch.from_numpy(np.array(inputs[name])) for name in self._examples.names]
         if nudge:
-            tensors = [_nudged(tensor, nudge, at) for at, tensor in enumerate(tensors)]
+            tensors = [_nudged(tensor, nudge) for tensor in tensors]
         returned = Returned.of(self._examples.call(self._module, tensors))
         return dict(zip(self._outputs[training], returned.tensors, strict=True))
 
@@ -124,8 +124,8 @@ class ModuleReference:
                     self._module.get_submodule(name).eval()
                 if nudge:
                     with torch.no_grad():
-                        for at, parameter in enumerate(self._module.parameters()):
-                            parameter.copy_(_nudged(parameter, nudge, at))
+                        for parameter in self._module.parameters():
+                            parameter.copy_(_nudged(parameter, nudge))
                 yield
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             raise ReferenceFailed(f"{type(error).__name__}: {str(error).strip().splitlines()[0][:300]}") from error
@@ -151,9 +151,15 @@ def _told_apart(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     return tuple(apart)
 
 
-def _nudged(tensor: torch.Tensor, nudge: float, at: int) -> torch.Tensor:
-    """All elements of a tensor by the same factor, so that ties and zeros stay."""
-    return tensor * (1.0 + nudge * (1 if at % 2 else -1)) if tensor.is_floating_point() else tensor
+def _nudged(tensor: torch.Tensor, nudge: float) -> torch.Tensor:
+    """Each element by a factor of its own, since a norm would undo a common one; but equal ones by the same.
+
+    The factor is a function of the magnitude, so that ties and zeros stay, and another one for each nudge.
+    """
+    if not tensor.is_floating_point():
+        return tensor
+    frequency = 1e4 * nudge / torch.finfo(tensor.dtype).eps
+    return tensor * (1.0 + nudge * torch.cos(frequency * tensor))
 
 
 def _gradient(parameter: torch.Tensor) -> np.ndarray[Any, Any]:
