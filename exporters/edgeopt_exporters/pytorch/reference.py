@@ -129,7 +129,8 @@ class ModuleReference:
                             parameter.copy_(_nudged(parameter, nudge, at))
                 yield
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            raise ReferenceFailed(f"{type(error).__name__}: {str(error).strip().splitlines()[0][:300]}") from error
+            message = str(error).strip().split("\n")[0][:300]
+            raise ReferenceFailed(f"{type(error).__name__}: {message}") from error
         if quartiles.unknown:
             raise ReferenceFailed(f"it draws random numbers by {', '.join(sorted(quartiles.unknown))}")
 
