@@ -21,6 +21,7 @@ __all__ = ["TRANSLATIONS"]
 # Its type variables demand a type for each traced value, which translations do not have.
 op: Any = opset18
 
+
 def _like(value: float, array: Any) -> Any:
     constant = onnx.helper.make_tensor("value", onnx.TensorProto.DOUBLE, [], [value])
     return op.CastLike(op.Constant(value=constant), array)
@@ -60,7 +61,9 @@ def _attention(
         logits = op.Add(logits, added)
         if not is_causal:
             # Where all keys are hidden from a query, PyTorch's result is zero.
-            counted = op.ReduceMax(op.Cast(visible, to=onnx.TensorProto.FLOAT), op.Constant(value_ints=[-1]), keepdims=1)
+            counted = op.ReduceMax(
+                op.Cast(visible, to=onnx.TensorProto.FLOAT), op.Constant(value_ints=[-1]), keepdims=1
+            )
             sees_any = op.CastLike(counted, query)
     weights = op.Softmax(logits, axis=-1)
     if dropout_p > 0:
