@@ -1,7 +1,7 @@
 """The logarithm of a sigmoid in one piece.
 
-ONNX Runtime's Sigmoid is 0 below -18 and right to 6e-8 elsewhere, so that its logarithm is wrong from -10 on and -∞ soon,
-where -softplus(-x) is right for every x; so is the derivative. Written apart it is found in pairwise ranking losses.
+ONNX Runtime's Sigmoid is 0 below -18 and right to 6e-8 elsewhere, so that its logarithm is wrong from -10 on and soon
+-∞, where -softplus(-x) is right for every x; so is the derivative. Pairwise ranking losses are written apart.
 """
 
 from __future__ import annotations

@@ -43,6 +43,8 @@ class Program:
         options = onnxruntime.SessionOptions()
         # What goes wrong is raised; it need not be printed as well.
         options.log_severity_level = 4
+        # Threads that wait busily cost more than a small graph does.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         serialized = ir.serde.serialize_model(copy).SerializeToString()
         self._session = onnxruntime.InferenceSession(serialized, options, providers=["CPUExecutionProvider"])
         self._inputs = {value.name for value in self._session.get_inputs()}

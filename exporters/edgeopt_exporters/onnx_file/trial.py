@@ -52,6 +52,8 @@ class Original:
     ) -> None:
         settings = onnxruntime.SessionOptions()
         settings.log_severity_level = _SILENT
+        # Threads that wait busily cost more than a small file does.
+        settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
         # What is not optimised is made in a fraction of the time, and is what the file says.
         settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         graphs = [loaded.graph, *(function.graph for function in loaded.functions.values())]
@@ -90,7 +92,7 @@ class Exported:
     """
 
     def __init__(self, model: ir.Model, state: Mapping[str, NDArray[Any]]) -> None:
-        self._state = dict(state)
+        self.state = dict(state)
         try:
             self._program = Program(model)
         except _NOT_LOADED as error:
@@ -102,12 +104,12 @@ class Exported:
         Raises:
             NotRun: ONNX Runtime fails.
         """
-        return self._run({**self._state, **feeds})
+        return self._run({**self.state, **feeds})
 
     def noise(self, feeds: Mapping[str, NDArray[Any]]) -> dict[str, float]:
         """How far the outputs move when the last digits of everything that goes in do."""
         random = np.random.default_rng(0)
-        values = {**self._state, **feeds}
+        values = {**self.state, **feeds}
         before, after = self._run(values), self._run({name: _nudged(array, random) for name, array in values.items()})
         return {name: _largest(_apart(before[name], after[name])) for name in before if _is_float(before[name])}
 

@@ -53,10 +53,6 @@ _CAUSES = tuple(
     _Cause(re.compile(pattern), advice)
     for pattern, advice in (
         (
-            r"PackedSequence|pack_sequence|pack_padded_sequence|pad_packed_sequence",
-            "Packed sequences have no ONNX operator: pad them, and mask what is behind.",
-        ),
-        (
             r"data-dependent|DataDependent",
             "This is data-dependent: which way the code goes, or how large a tensor is, depends on the values of "
             "tensors, which a graph does not know beforehand. Choose between results with `torch.where`, between "
@@ -106,7 +102,7 @@ def explain(module: torch.nn.Module, error: BaseException) -> str:
     message = f"torch could not export {type(module).__name__}"
     message += f", because of {where}" if where else ""
     message += f": {type(cause).__name__}: {_first_part(text)}"
-    whole = f"{type(cause).__name__} {text} {_functions(error)}"
+    whole = f"{type(cause).__name__} {text}"
     advice = next((known.advice for known in _CAUSES if known.pattern.search(whole)), None)
     if advice is not None and operator is not None and "operator has no translation" in advice:
         advice = advice.replace("The operator", f"`{operator['name']}`", 1)
@@ -120,11 +116,6 @@ def _translated(error: BaseException) -> Place | None:
         if isinstance(node, torch.fx.Node) and (place := place_in(node.stack_trace or "")) is not None:
             return place
     return None
-
-
-def _functions(error: BaseException) -> str:
-    """The names of the functions that an error came through."""
-    return " ".join(frame.name for cause in causes(error) for frame in traceback.extract_tb(cause.__traceback__))
 
 
 def failed_call(module: torch.nn.Module, error: BaseException, mode: str) -> str:

@@ -115,6 +115,7 @@ class ModuleReference:
         try:
             with (
                 preserved(self._module),
+                _no_fast_path(),
                 in_mode(self._module, training=training),
                 warnings.catch_warnings(),
                 quartiles,
@@ -128,9 +129,24 @@ class ModuleReference:
                             parameter.copy_(_nudged(parameter, nudge))
                 yield
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            raise ReferenceFailed(f"{type(error).__name__}: {str(error).strip().splitlines()[0][:300]}") from error
+            message = str(error).strip().split("\n")[0][:300]
+            raise ReferenceFailed(f"{type(error).__name__}: {message}") from error
         if quartiles.unknown:
             raise ReferenceFailed(f"it draws random numbers by {', '.join(sorted(quartiles.unknown))}")
+
+
+@contextlib.contextmanager
+def _no_fast_path() -> Iterator[None]:
+    """Transformer layers as they train.
+
+    In evaluation they take fused kernels, which give NaN where everything is hidden from a position.
+    """
+    enabled: bool = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(enabled)
 
 
 def _varied(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

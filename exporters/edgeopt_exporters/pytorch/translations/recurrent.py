@@ -61,6 +61,9 @@ _WHOLE: Mapping[Any, Any] = {
 }
 
 
+_PACK: Any = torch._pack_padded_sequence
+
+
 class WholeRecurrences(TorchFunctionMode):
     """Within it, recurrent layers are traced as one operator each."""
 
@@ -68,8 +71,8 @@ class WholeRecurrences(TorchFunctionMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         whole = _WHOLE.get(func)
-        if whole is not None and not isinstance(args[2], (list, tuple)):
-            # The weights come third, or fourth behind the batch sizes of a packed sequence.
+        # The weights come third, or fourth behind the batch sizes of a packed sequence.
+        if func is _PACK or (whole is not None and not isinstance(args[2], (list, tuple))):
             raise UnsupportedModelError("Packed sequences have no ONNX operator: pad them, and mask what is behind.")
         return (whole or func)(*args, **(kwargs or {}))
 

@@ -75,10 +75,7 @@ def _log_add_exp2(a: Any, b: Any) -> Any:
 
 
 def _x_log_y(x: Any, y: Any) -> Any:
-    """`aten::xlogy`: 0 where x is 0, whatever the logarithm. Its derivative there is log y, but 0 where y is not above 0.
-
-    PyTorch masks that derivative where x = 0 and y ≤ 0.
-    """
+    """`aten::xlogy`: 0 where x is 0, whatever the logarithm; its derivative there is log y, but 0 where y ≤ 0."""
     return _product_with_log(x, y, y)
 
 
@@ -98,7 +95,7 @@ def _entropy(x: Any) -> Any:
     zero, minus_infinity = like(0.0, x), like(-math.inf, x)
     positive = op.Greater(x, zero)
     inside = op.Where(positive, x, like(1.0, x))
-    # The root's derivative at 0 is infinite, as PyTorch's is; its value is 0.
+    # A root of 0, whose derivative is infinite as PyTorch's is here.
     at_zero = op.Sqrt(op.Where(_zero(x), x, like(1.0, x)))
     outside = op.Where(op.Less(x, zero), minus_infinity, at_zero)
     return op.Where(positive, op.Neg(op.Mul(inside, op.Log(inside))), outside)
@@ -138,7 +135,7 @@ def _clamp_max(x: Any, max: float) -> Any:  # noqa: A002  # torch's name
 
 
 def _vector_norm(x: Any, ord: float = 2.0, dim: Axes = None, keepdim: bool = False, dtype: int = -1) -> Any:  # noqa: A002
-    """`aten::linalg_vector_norm`: (Σ|x|ᵖ)^(1/p), whose derivative is 0 where the norm is 0, and at elements that are."""
+    """`aten::linalg_vector_norm`: (Σ|x|ᵖ)^(1/p), with the derivative 0 where the norm is 0, and for elements at 0."""
     if dtype not in (-1, None):
         x = op.Cast(x, to=dtype)
     if math.isinf(ord):
