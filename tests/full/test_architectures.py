@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,13 +40,14 @@ class Row:
         build: Makes the module.
         inputs: Makes a batch, another one at each call.
         output: The output that the loss reads; the first by default.
-        settings: Other arguments of the export.
+        adam: Whether AdamW may train it. Where a part computes in float32, gradients that are zero by mathematics are
+            noise, of which the division by its own size makes whole steps.
     """
 
     build: Callable[[], Any]
     inputs: Callable[[], Tensors]
     output: str | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    adam: bool = True
 
 
 def images(size: int = 64, batch: int = 4) -> Callable[[], Tensors]:
@@ -166,7 +167,9 @@ def swin_v2() -> Any:
     settings = {"block": models.swin_transformer.SwinTransformerBlockV2, "num_classes": 5}
     merging = models.swin_transformer.PatchMergingV2
     windows = {"depths": [2, 2], "num_heads": [1, 2], "window_size": [4, 4]}
-    return models.SwinTransformer([2, 2], 16, **windows, downsample_layer=merging, stochastic_depth_prob=0.0, **settings)
+    return models.SwinTransformer(
+        [2, 2], 16, **windows, downsample_layer=merging, stochastic_depth_prob=0.0, **settings
+    )
 
 
 def maxvit() -> Any:
@@ -188,9 +191,7 @@ OF_TORCHVISION: dict[str, Row] = {
     "deeplabv3": segmenting("deeplabv3_mobilenet_v3_large", aux_loss=True),
     "lraspp": segmenting("lraspp_mobilenet_v3_large"),
     "googlenet": Row(lambda: models.googlenet(num_classes=5, init_weights=False), images(64), output="logits"),
-    "inception_v3": Row(
-        lambda: models.inception_v3(num_classes=5, init_weights=False), images(75, 2), output="logits"
-    ),
+    "inception_v3": Row(lambda: models.inception_v3(num_classes=5, init_weights=False), images(75, 2), output="logits"),
     "mnasnet": Row(lambda: models.mnasnet0_5(num_classes=5), images()),
     "regnet": Row(lambda: models.regnet_y_400mf(num_classes=5), images()),
     "efficientnet_v2": Row(efficientnet_v2, images(32)),
@@ -230,11 +231,21 @@ def encoder_decoder(**settings: Any) -> dict[str, Any]:
         for part in ("encoder", "decoder")
         for name, value in {"layers": 1, "attention_heads": 4, "ffn_dim": 64, "layerdrop": 0.0}.items()
     }
-    return {**IDS, **parts, "vocab_size": 64, "d_model": 32, "use_cache": False, "decoder_start_token_id": 0, **settings}
+    return {
+        **IDS,
+        **parts,
+        "vocab_size": 64,
+        "d_model": 32,
+        "use_cache": False,
+        "decoder_start_token_id": 0,
+        **settings,
+    }
 
 
-def of_transformers(name: str, config: str, inputs: Callable[[], Tensors] | None = None, **settings: Any) -> Row:
-    return Row(lambda: getattr(hf, name)(getattr(hf, config)(**settings)), inputs or tokens())
+def of_transformers(
+    name: str, config: str, inputs: Callable[[], Tensors] | None = None, adam: bool = True, **settings: Any
+) -> Row:
+    return Row(lambda: getattr(hf, name)(getattr(hf, config)(**settings)), inputs or tokens(), adam=adam)
 
 
 def translating(name: str, config: str, **settings: Any) -> Row:
@@ -263,7 +274,11 @@ OF_TRANSFORMERS: dict[str, Row] = {
     "rwkv": of_transformers(
         "RwkvForCausalLM",
         "RwkvConfig",
-        **{"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "context_length": 16, "use_cache": False},
+        vocab_size=64,
+        hidden_size=32,
+        num_hidden_layers=2,
+        context_length=16,
+        use_cache=False,
     ),
     "xlnet": Row(
         lambda: Only(
@@ -277,8 +292,13 @@ OF_TRANSFORMERS: dict[str, Row] = {
     "funnel": of_transformers(
         "FunnelForSequenceClassification",
         "FunnelConfig",
-        **{"vocab_size": 64, "block_sizes": [1, 1], "num_decoder_layers": 1, "d_model": 32, "n_head": 4},
-        **{"d_head": 8, "d_inner": 64},
+        vocab_size=64,
+        block_sizes=[1, 1],
+        num_decoder_layers=1,
+        d_model=32,
+        n_head=4,
+        d_head=8,
+        d_inner=64,
     ),
     "mpnet": of_transformers("MPNetForMaskedLM", "MPNetConfig", **ENCODER),
     "electra": of_transformers("ElectraForSequenceClassification", "ElectraConfig", **ENCODER, embedding_size=16),
@@ -323,14 +343,21 @@ OF_TRANSFORMERS: dict[str, Row] = {
         "GPTNeoForCausalLM",
         "GPTNeoConfig",
         **IDS,
-        **{"vocab_size": 64, "hidden_size": 32, "num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]]},
-        **{"window_size": 4, "max_position_embeddings": 40, "use_cache": False},
+        vocab_size=64,
+        hidden_size=32,
+        num_layers=2,
+        num_heads=4,
+        attention_types=[[["global", "local"], 1]],
+        window_size=4,
+        max_position_embeddings=40,
+        use_cache=False,
     ),
     "gptj": of_transformers(
         "GPTJForCausalLM",
         "GPTJConfig",
         **{**IDS, "vocab_size": 64, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 40},
-        **{"rotary_dim": 4, "use_cache": False},
+        rotary_dim=4,
+        use_cache=False,
     ),
     "phi": of_transformers("PhiForCausalLM", "PhiConfig", **DECODER),
     "gemma": of_transformers("GemmaForCausalLM", "GemmaConfig", **DECODER, head_dim=8),
@@ -353,53 +380,91 @@ OF_TRANSFORMERS: dict[str, Row] = {
         "MT5ForConditionalGeneration",
         "MT5Config",
         **{**IDS, "vocab_size": 64, "d_model": 32, "num_layers": 1, "num_heads": 4, "d_ff": 64, "d_kv": 8},
-        **{"use_cache": False, "decoder_start_token_id": 0, "feed_forward_proj": "gated-gelu"},
+        use_cache=False,
+        decoder_start_token_id=0,
+        feed_forward_proj="gated-gelu",
     ),
     "beit": of_transformers("BeitForImageClassification", "BeitConfig", images(32), **OF_IMAGES),
     "dinov2": of_transformers("Dinov2ForImageClassification", "Dinov2Config", images(32), **OF_IMAGES),
     "siglip": of_transformers("SiglipVisionModel", "SiglipVisionConfig", images(32), **OF_IMAGES),
     "deit": of_transformers("DeiTForImageClassification", "DeiTConfig", images(32), **OF_IMAGES),
-    "yolos": of_transformers("YolosForObjectDetection", "YolosConfig", images(32), **{**OF_IMAGES, "image_size": [32, 32]}, num_detection_tokens=5),
+    "yolos": of_transformers(
+        "YolosForObjectDetection",
+        "YolosConfig",
+        images(32),
+        **{**OF_IMAGES, "image_size": [32, 32]},
+        num_detection_tokens=5,
+    ),
     "pvt": of_transformers(
         "PvtForImageClassification",
         "PvtConfig",
         images(32),
-        **{"image_size": 32, "num_labels": 5, "depths": [1, 1], "hidden_sizes": [16, 32], "num_encoder_blocks": 2},
-        **{"sequence_reduction_ratios": [2, 1], "num_attention_heads": [1, 2], "patch_sizes": [4, 2]},
-        **{"strides": [4, 2], "mlp_ratios": [2, 2]},
+        image_size=32,
+        num_labels=5,
+        depths=[1, 1],
+        hidden_sizes=[16, 32],
+        num_encoder_blocks=2,
+        sequence_reduction_ratios=[2, 1],
+        num_attention_heads=[1, 2],
+        patch_sizes=[4, 2],
+        strides=[4, 2],
+        mlp_ratios=[2, 2],
     ),
     "swinv2": of_transformers(
         "Swinv2ForImageClassification",
         "Swinv2Config",
         images(32),
-        **{"image_size": 32, "patch_size": 4, "embed_dim": 16, "depths": [2, 1], "num_heads": [2, 4]},
-        **{"window_size": 4, "num_labels": 5, "drop_path_rate": 0.0},
+        image_size=32,
+        patch_size=4,
+        embed_dim=16,
+        depths=[2, 1],
+        num_heads=[2, 4],
+        window_size=4,
+        num_labels=5,
+        drop_path_rate=0.0,
     ),
     "cvt": of_transformers(
         "CvtForImageClassification",
         "CvtConfig",
         images(32),
-        **{"num_labels": 5, "depth": [1, 1, 1], "embed_dim": [16, 32, 32], "num_heads": [1, 2, 2]},
-        **{"drop_path_rate": [0.0] * 3, "attention_drop_rate": [0.0] * 3, "drop_rate": [0.0] * 3},
+        num_labels=5,
+        depth=[1, 1, 1],
+        embed_dim=[16, 32, 32],
+        num_heads=[1, 2, 2],
+        drop_path_rate=[0.0] * 3,
+        attention_drop_rate=[0.0] * 3,
+        drop_rate=[0.0] * 3,
     ),
     "hubert": of_transformers("HubertForCTC", "HubertConfig", floats(3, 400), **OF_SPEECH),
     "unispeech": of_transformers("UniSpeechForCTC", "UniSpeechConfig", floats(3, 400), **OF_SPEECH),
     "data2vec_audio": of_transformers(
-        "Data2VecAudioForCTC", "Data2VecAudioConfig", floats(3, 400), **{**OF_SPEECH, "num_conv_pos_embeddings": 2, "conv_pos_kernel_size": 3}
+        "Data2VecAudioForCTC",
+        "Data2VecAudioConfig",
+        floats(3, 400),
+        **{**OF_SPEECH, "num_conv_pos_embeddings": 2, "conv_pos_kernel_size": 3},
     ),
     "audio_transformer": of_transformers(
         "ASTForAudioClassification",
         "ASTConfig",
         floats(3, 32, 16),
         **{**LAYERS, "num_labels": 5, "patch_size": 8, "frequency_stride": 4, "time_stride": 4},
-        **{"max_length": 32, "num_mel_bins": 16},
+        max_length=32,
+        num_mel_bins=16,
     ),
     "patchtst": of_transformers(
         "PatchTSTForRegression",
         "PatchTSTConfig",
         floats(3, 16, 2),
-        **{"num_input_channels": 2, "context_length": 16, "patch_length": 4, "patch_stride": 2, "d_model": 16},
-        **{"num_hidden_layers": 2, "num_attention_heads": 2, "ffn_dim": 32, "num_targets": 2, "loss": "mse"},
+        num_input_channels=2,
+        context_length=16,
+        patch_length=4,
+        patch_stride=2,
+        d_model=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        ffn_dim=32,
+        num_targets=2,
+        loss="mse",
     ),
 }
 
@@ -444,15 +509,17 @@ class Side:
         with torch.no_grad():
             self.shape = chosen(copy.deepcopy(module)(*wide(row.inputs())), row.output).shape
         self.classes = len(self.shape) == 2
-        if self.classes:
+        self.adam = row.adam and self.classes
+        if self.adam:
             self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3)
         else:
             self.optimizer = torch.optim.SGD(module.parameters(), lr=1e-2, momentum=0.9)
 
     def rules(self) -> dict[str, Any]:
-        if self.classes:
-            return {"loss": CrossEntropy(), "optimizer": AdamW(lr=1e-3)}
-        return {"loss": MSE(), "optimizer": SGD(lr=1e-2, momentum=0.9)}
+        return {
+            "loss": CrossEntropy() if self.classes else MSE(),
+            "optimizer": AdamW(lr=1e-3) if self.adam else SGD(lr=1e-2, momentum=0.9),
+        }
 
     def target(self) -> torch.Tensor:
         if self.classes:
@@ -522,7 +589,7 @@ def test_three_steps_are_pytorchs(name: str, table: Table, checking: list[float]
     reference = Side(copy.deepcopy(module), row)
     begin = time.perf_counter()
     bundle = edgeopt.export(
-        module, wide(row.inputs()), output=row.output, verbose=False, **reference.rules(), **row.settings
+        module, wide(row.inputs()), output=row.output, verbose=False, **reference.rules()
     )
     exported, checked = time.perf_counter() - begin, sum(checking)
     graph = bundle.contents().graphs["step.onnx"]

@@ -12,6 +12,7 @@ import torch
 
 from edgeopt_exporters.pytorch.inputs import Examples
 from edgeopt_exporters.pytorch.module import Returned, in_mode
+from edgeopt_exporters.pytorch.precision import Precision
 from edgeopt_exporters.pytorch.preserved import preserved
 from edgeopt_exporters.pytorch.quartile import Quartiles
 from edgeopt_exporters.pytorch.sizes import resized
@@ -40,6 +41,7 @@ class ModuleReference:
     ) -> None:
         self._module, self._examples, self._outputs = module, examples, outputs
         self._evaluating = evaluating
+        self._precision = Precision()
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -49,6 +51,11 @@ class ModuleReference:
             for tensor, own in zip(self._examples.tensors, self._examples.dimensions, strict=True)
             for axis, symbol in own.items()
         }
+
+    @property
+    def epsilon(self) -> float:
+        """The relative spacing of the coarsest type that numbers were converted to in the runs so far, or zero."""
+        return self._precision.epsilon
 
     def with_frozen(self, statistics: Collection[str]) -> ModuleReference:
         """The same, where the parts that own these buffers are in evaluation mode in training too."""
@@ -119,6 +126,7 @@ class ModuleReference:
                 in_mode(self._module, training=training),
                 warnings.catch_warnings(),
                 quartiles,
+                self._precision,
             ):
                 warnings.simplefilter("ignore")
                 for name in self._evaluating:

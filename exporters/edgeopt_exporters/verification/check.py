@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +22,6 @@ from edgeopt_exporters.verification.targets import sizes_of, targets
 from edgeopt_runtime.manifest import InputSpec, OutputSpec
 
 __all__ = ["Check", "Problem"]
-
-T = TypeVar("T")
 
 # Of what differs, so many lines are shown.
 _LISTED = 8
@@ -72,8 +71,9 @@ class Check:
             if spec.parameter is not None and spec.name == accumulator_name(spec.parameter)
         }
         self._asked = (*self._accumulators, *(name for name in asked if name not in self._accumulators))
-        self._eps = max(
-            (float(np.finfo(array.dtype).eps) for array in bundle.state.values() if array.dtype.kind == "f"),
+        models = [bundle.state[spec.name] for spec in manifest.tensors if spec.role in ("parameter", "buffer")]
+        self._of_state = max(
+            (float(np.finfo(array.dtype).eps) for array in models if array.dtype.kind == "f"),
             default=float(np.finfo(np.float32).eps),
         )
         self._runners = {name: GraphRunner(bundle, name) for name in ("predict", "accumulate")}
@@ -107,8 +107,11 @@ class Check:
     def _predict(self, inputs: Arrays) -> None:
         expected = self._reference.predict(inputs)
         found = self._runners["predict"].run(inputs).results
-        nudged = self._nudged(lambda nudge: self._reference.predict(inputs, nudge))
-        _refuse("prediction", compare(expected, found, OUTPUTS, nudged))
+
+        def again() -> list[Arrays]:
+            return [self._reference.predict(inputs, nudge * self._epsilon) for nudge in _NUDGES]
+
+        _refuse("prediction", compare(expected, found, OUTPUTS, self._epsilon, again))
 
     def _train(self, inputs: Arrays) -> None:
         batch: dict[str, NDArray[Any]] = dict(inputs)
@@ -140,31 +143,34 @@ class Check:
             for name, gradient in expected.gradients.items()
         }
 
-        def trained(nudge: float) -> Trained:
-            return self._reference.train(inputs, cotangents, self._asked, nudge)
+        computed, epsilon = dict(loss), self._epsilon
 
-        again = self._nudged(trained)
-        computed = dict(loss)
-
-        def losses() -> Iterator[Arrays]:
-            for nudge in _NUDGES:
-                trained(nudge * self._eps)
-                yield dict(loss)
+        @cache
+        def again() -> list[tuple[Trained, Arrays]]:
+            """And the losses that `cotangents` computes on the way."""
+            return [
+                (self._reference.train(inputs, cotangents, self._asked, nudge * epsilon), dict(loss))
+                for nudge in _NUDGES
+            ]
 
         _refuse(
             "training",
             [
-                *compare(computed, ran.results, OUTPUTS, lambda: list(losses())),
-                *compare(expected.state, state, OUTPUTS, lambda: [result.state for result in again()]),
+                *compare(computed, ran.results, OUTPUTS, epsilon, lambda: [losses for _, losses in again()]),
+                *compare(expected.state, state, OUTPUTS, epsilon, lambda: [result.state for result, _ in again()]),
             ],
         )
         _refuse(
             "gradient",
-            compare(expected.gradients, gradients, GRADIENTS, lambda: [result.gradients for result in again()]),
+            compare(
+                expected.gradients, gradients, GRADIENTS, epsilon, lambda: [result.gradients for result, _ in again()]
+            ),
         )
 
-    def _nudged(self, results: Callable[[float], T]) -> Callable[[], list[T]]:
-        return lambda: [results(nudge * self._eps) for nudge in _NUDGES]
+    @property
+    def _epsilon(self) -> float:
+        """The spacing of the coarsest type that the model keeps its state in, or computes in."""
+        return max(self._of_state, self._reference.epsilon)
 
 
 _ADVICE = (

@@ -45,9 +45,9 @@ class Tolerance:
     kind: str
     measure: Callable[[NDArray[Any]], float]
 
-    def units(self, dtype: np.dtype[Any]) -> float:
-        """The relative error that is never asked about."""
-        return float(_UNITS[self.kind] * np.finfo(dtype).eps)
+    def units(self, epsilon: float) -> float:
+        """The relative error that is never asked about, in a precision of this spacing."""
+        return _UNITS[self.kind] * epsilon
 
 
 def _largest(array: NDArray[Any]) -> float:
@@ -63,7 +63,7 @@ GRADIENTS = Tolerance("gradients", _rms)
 
 
 def compare(
-    expected: Arrays, found: Arrays, tolerance: Tolerance, nudged: Callable[[], list[Arrays]]
+    expected: Arrays, found: Arrays, tolerance: Tolerance, epsilon: float, nudged: Callable[[], list[Arrays]]
 ) -> list[Difference]:
     """What differs by more than rounding, largest first.
 
@@ -71,10 +71,11 @@ def compare(
         expected: The model's results by name; those that `found` lacks are not compared.
         found: The graph's.
         tolerance: The kind.
+        epsilon: The relative spacing of the coarsest type that the model computes in.
         nudged: The model's results after changes in the last digits of everything that goes in, made when needed:
             where the model itself is that sensitive, so may the graph be.
     """
-    suspicious = _differences(expected, found, tolerance, {})
+    suspicious = _differences(expected, found, tolerance, epsilon, {})
     if not suspicious:
         return []
     noise: dict[str, float] = {}
@@ -83,10 +84,12 @@ def compare(
             name = difference.name
             error = tolerance.measure(_wide(results[name]) - _wide(expected[name]))
             noise[name] = max(noise.get(name, 0.0), error if np.isfinite(error) else 0.0)
-    return _differences(expected, found, tolerance, noise)
+    return _differences(expected, found, tolerance, epsilon, noise)
 
 
-def _differences(expected: Arrays, found: Arrays, tolerance: Tolerance, noise: Mapping[str, float]) -> list[Difference]:
+def _differences(
+    expected: Arrays, found: Arrays, tolerance: Tolerance, epsilon: float, noise: Mapping[str, float]
+) -> list[Difference]:
     common = [name for name in expected if name in found]
     scales = {name: tolerance.measure(_finite(_wide(expected[name]))) for name in common}
     floor = _FLOOR * max(scales.values(), default=0.0) if tolerance.kind == "gradients" else 0.0
@@ -102,7 +105,8 @@ def _differences(expected: Arrays, found: Arrays, tolerance: Tolerance, noise: M
             continue
         a, b = _wide(one), _wide(other)
         scale = max(scales[name], floor)
-        allowed = tolerance.units(one.dtype) * scale + _TIMES_NOISE * noise.get(name, 0.0)
+        units = tolerance.units(max(epsilon, float(np.finfo(one.dtype).eps)))
+        allowed = units * scale + _TIMES_NOISE * noise.get(name, 0.0)
         allowed = max(allowed, float(np.finfo(one.dtype).tiny))
         apart = ~((a == b) | (np.isnan(a) & np.isnan(b)))
         error = tolerance.measure(np.where(apart, b - a, 0.0)) if apart.any() else 0.0

@@ -39,6 +39,10 @@ class Reference(Protocol):
     def sizes(self) -> Mapping[str, int]:
         """The size of each symbolic dimension in the examples."""
 
+    @property
+    def epsilon(self) -> float:
+        """The relative spacing of the coarsest type that it has converted numbers to when it ran; zero without one."""
+
     def with_frozen(self, statistics: Collection[str]) -> Reference:
         """The same model, where what owns these running statistics uses them in training too."""
 

@@ -1,0 +1,33 @@
+"""The precision that a module computes in, which need not be that of its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+__all__ = ["Precision"]
+
+
+class Precision(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves its own untyped
+    """Notes conversions to a coarser type, as of a normalisation that is always computed in float32.
+
+    Attributes:
+        epsilon: The relative spacing of the coarsest type that numbers went through; zero without a conversion.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # as above
+        self.epsilon = 0.0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten._to_copy.default and args[0].is_floating_point() and result.is_floating_point():
+            before, after = torch.finfo(args[0].dtype).eps, torch.finfo(result.dtype).eps
+            if after > before:
+                self.epsilon = max(self.epsilon, after)
+        return result
