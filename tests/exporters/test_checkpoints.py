@@ -49,7 +49,7 @@ def sequential(self, x):
 
 def nested(self, x):
     return checkpoint(
-        lambda v: checkpoint(self.blocks[1], self.blocks[0](v), use_reentrant=True), x, use_reentrant=True
+        lambda v: checkpoint(self.blocks[1], self.blocks[0](v), use_reentrant=False), x, use_reentrant=False
     )
 
 

@@ -25,7 +25,7 @@ from edgeopt_exporters.pytorch.inputs import Examples, bind_examples
 from edgeopt_exporters.pytorch.module import Exported, in_mode
 from edgeopt_exporters.pytorch.outputs import paired
 from edgeopt_exporters.pytorch.preserved import preserved
-from edgeopt_exporters.pytorch.trial import try_out
+from edgeopt_exporters.pytorch.trial import refuse_lazy, try_out
 from edgeopt_runtime.manifest import Decision
 
 __all__ = ["from_torch"]
@@ -60,6 +60,7 @@ def from_torch(
             graph can say: hooks on gradients, a backward pass, values kept in attributes.
     """
     refuse_gradient_hooks(module)
+    refuse_lazy(module)
     examples = bind_examples(module, example_inputs, dynamic_batch, dynamic_shapes)
     # Before anything else runs: tracing may move them.
     parameters = {name: _to_numpy(tensor) for name, tensor in module.named_parameters()}

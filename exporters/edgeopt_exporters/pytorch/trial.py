@@ -17,7 +17,7 @@ from edgeopt_exporters.pytorch.preserved import Snapshot, global_state, preserve
 from edgeopt_exporters.pytorch.stopped import own_backwards_refused
 from edgeopt_runtime.manifest import Decision
 
-__all__ = ["Trial", "try_out"]
+__all__ = ["Trial", "refuse_lazy", "try_out"]
 
 _PLAIN = (bool, int, float, str)
 
@@ -52,10 +52,6 @@ def try_out(module: torch.nn.Module, call: Callable[[], Any]) -> Trial:
         UnsupportedModelError: It fails; or it does what no graph can say: puts other parameters in the place of its
             own, uses hooks on gradients, or keeps something between calls that is no buffer.
     """
-    if any(map(torch.nn.parameter.is_lazy, [*module.parameters(), *module.buffers()])):
-        raise UnsupportedModelError(
-            f"{type(module).__name__} has lazy parameters that have no shape yet; call it once on the examples first."
-        )
     with preserved(module) as snapshot:
         restart = global_state()
         evaluate = _called(module, call, training=False)
@@ -72,6 +68,18 @@ def try_out(module: torch.nn.Module, call: Callable[[], Any]) -> Trial:
         restart()
         compared = train if len(train.tensors) == 1 else _called(module, call, training=True, plain_layers=True)
     return Trial(train, evaluate, compared, tuple(_counters(changed)))
+
+
+def refuse_lazy(module: torch.nn.Module) -> None:
+    """Refuse parameters that the first call is to give their shapes.
+
+    Raises:
+        UnsupportedModelError: There are such parameters.
+    """
+    if any(map(torch.nn.parameter.is_lazy, [*module.parameters(), *module.buffers()])):
+        raise UnsupportedModelError(
+            f"{type(module).__name__} has lazy parameters that have no shape yet; call it once on the examples first."
+        )
 
 
 def _called(
