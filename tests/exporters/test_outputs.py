@@ -93,6 +93,11 @@ def test_a_guess_is_refused_with_both_sides(give):
         export(give)
 
 
+def test_an_output_that_evaluation_does_not_return_is_refused():
+    with pytest.raises(SignatureError, match="what the module returns in evaluation is 'output_1' of training"):
+        export(tuple_or_tensor, output="output")
+
+
 @pytest.mark.parametrize(
     ("give", "output"),
     [(tuple_or_tensor, "output_1"), (namedtuple_or_tensor, "logits"), (other_names, "main"),
