@@ -35,6 +35,13 @@ def _threshold(self: torch.Tensor, threshold: float, value: float) -> torch.Tens
     return torch.where(self > threshold, self, value)
 
 
+def _hardtanh(self: torch.Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Any:
+    """`aten::hardtanh` of doubles, without gradient at its ends."""
+    if self.dtype != torch.float64:
+        return NotImplemented
+    return torch.where(self <= min_val, min_val, torch.where(self >= max_val, max_val, self))
+
+
 def _softplus(self: torch.Tensor, beta: float = 1.0, threshold: float = 20.0) -> Any:
     """`aten::softplus`: from the threshold on it is the identity."""
     if self.dtype == torch.float32 and (beta, threshold) == (1, 20):
@@ -71,6 +78,7 @@ def _arange(
 REWRITES: dict[Any, Rewrite] = {
     torch.ops.aten.celu.default: _celu,
     torch.ops.aten.selu.default: _selu,
+    torch.ops.aten.hardtanh.default: _hardtanh,
     torch.ops.aten.softplus.default: _softplus,
     torch.ops.aten.threshold.default: _threshold,
     torch.ops.aten.fmax.default: _fmax,
