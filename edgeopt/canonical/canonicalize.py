@@ -14,6 +14,7 @@ from edgeopt.canonical import older as _older  # noqa: F401  # fills the table
 from edgeopt.canonical.copies import copied, deserialized
 from edgeopt.canonical.dimensions import name_dimensions
 from edgeopt.canonical.inlining import inline_functions
+from edgeopt.canonical.loops import declare_loop_inputs
 from edgeopt.canonical.naming import fix_names
 from edgeopt.canonical.newer import accept_at_target
 from edgeopt.canonical.registry import ADAPTERS, DECOMPOSITIONS, Adapter, Decomposition
@@ -54,6 +55,7 @@ def convert(model: ir.Model) -> None:
     common_passes.ClearMetadataAndDocStringPass()(model)
     common_passes.RemoveInitializersFromInputsPass()(model)
     name_dimensions(model.graph)
+    declare_loop_inputs(model.graph)
     folded = False
     while True:
         fix_names(model)

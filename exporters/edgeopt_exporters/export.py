@@ -69,8 +69,8 @@ def export(
             parameter with `requires_grad`. The rest stays as it is, and is in the bundle all the same.
         metrics: What is reported beside the loss, `[edgeopt.metrics.Accuracy()]`.
         dynamic_batch: Whether axis 0 of the first input, and of the others that have the same size there, is the
-            symbolic dimension "batch", where the module allows another size. An ONNX file's own symbolic dimensions
-            stay; one that has none gets this one where its operators allow it.
+            symbolic dimension "batch", where the model computes the same at another size. An ONNX file's own symbolic
+            dimensions stay where it runs at a second size; one that has none gets this one where that gives the same.
         dynamic_shapes: More symbolic dimensions, by input and axis: `{"tokens": {1: "sequence"}}`.
         output: The model output that loss and metrics read, by name; the first by default. In an ONNX file, any tensor
             will do: the logits in front of a Softmax. Of a module that returns more in training than in evaluation

@@ -97,20 +97,17 @@ def test_forward_hooks_and_retained_gradients_are_right(assert_follows):
 class Energy(nn.Module):
     """A force beside an energy: a derivative by the input."""
 
-    def __init__(self, create_graph):
+    def __init__(self):
         super().__init__()
-        torch.manual_seed(0)
         self.a, self.b = nn.Linear(4, 6), nn.Linear(6, 1)
-        self.create_graph = create_graph
 
     def forward(self, x):
         with torch.enable_grad():
             x = x.clone().requires_grad_(True)
             energy = self.b(torch.tanh(self.a(x)))
-            (force,) = torch.autograd.grad(energy.sum(), x, create_graph=self.create_graph)
+            (force,) = torch.autograd.grad(energy.sum(), x, create_graph=True)
             return force + energy
 
 
-@pytest.mark.parametrize("create_graph", [True, False])
-def test_derivatives_in_forward(create_graph, assert_follows):
-    assert_follows(Energy(create_graph), torch.randn(5, 4).double())
+def test_derivatives_in_forward_are_refused():
+    refused(Energy(), r"torch\.autograd\.grad")

@@ -183,7 +183,7 @@ def exported(dtype: torch.dtype) -> dict[str, list[Any]]:
     """Values and gradients of all cases, from one graph."""
     arrays = [np.asarray(value, np.float64) for _, values in CASES.values() for value in values]
     flat = torch.tensor(np.concatenate([array.ravel() for array in arrays]), dtype=dtype)
-    forward = from_torch(All(dtype), flat, dynamic_batch=False).train
+    forward = from_torch(All(dtype), flat, dynamic_batch=False)[0].train
     graph = forward.copy()
     tracer = Tracer(graph)
     x = next(value for value in graph.inputs if value.name == "flat")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 
 import numpy as np
+import onnx.helper
+import onnx.numpy_helper
 import onnx.parser
 import pytest
 import torch
@@ -99,3 +101,35 @@ def test_powers_of_half_precision() -> None:
     bundle = edgeopt.export(net, x, loss=edgeopt.losses.MSE(), optimizer=edgeopt.optimizers.MADGRAD(lr=0.1))
     loss = bundle.session().step((x.numpy(), np.zeros((2, 3), np.float16)))["loss"]
     assert loss == pytest.approx(expected, rel=1e-2)
+
+
+def test_a_loop_whose_body_declares_no_types() -> None:
+    def undeclared(*names: str) -> list[onnx.ValueInfoProto]:
+        return [onnx.ValueInfoProto(name=name) for name in names]
+
+    helper = onnx.helper
+    nodes = [
+        helper.make_node("MatMul", ["carried", "w"], ["product"]),
+        helper.make_node("Tanh", ["product"], ["next"]),
+        helper.make_node("Identity", ["running"], ["goes_on"]),
+    ]
+    body = helper.make_graph(nodes, "body", undeclared("step", "running", "carried"), undeclared("goes_on", "next"))
+    weight = np.eye(3, dtype=np.float32) * 0.5
+    constants = {"w": weight, "trips": np.array(3, np.int64), "always": np.array(True)}
+    shape = [2, 3]
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["trips", "always", "x"], ["y"], body=body)],
+        "loop",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, shape)],
+        [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    session = edgeopt.export(model, loss=edgeopt.losses.MSE(), optimizer=edgeopt.optimizers.SGD(lr=0.1)).session()
+    session.step((np.ones((2, 3), np.float32), np.zeros((2, 3), np.float32)))
+    w, y = torch.tensor(weight, requires_grad=True), torch.ones(2, 3)
+    for _ in range(3):
+        y = torch.tanh(y @ w)
+    (y * y).mean().backward()
+    assert w.grad is not None
+    np.testing.assert_allclose(session.parameters()["w"], (w - 0.1 * w.grad).detach(), rtol=1e-5, atol=1e-7)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,10 +11,13 @@ import pytest
 import torch
 from onnxscript import opset18
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import edgeopt
 from edgeopt.errors import ExportDifferenceError, ExportWarning, SignatureError
-from edgeopt_exporters.pytorch import exporter
+from edgeopt_exporters.pytorch import calling, capture, exporter
+from edgeopt_exporters.pytorch.graph import to_forward_graph
+from edgeopt_exporters.pytorch.reference import ModuleReference
 from edgeopt_exporters.pytorch.translations import TRANSLATIONS, batch_norm
 
 op: Any = opset18
@@ -229,3 +234,156 @@ def test_a_loss_of_ones_own_gets_targets_it_takes():
     bundle = export(Relu(), torch.randn(4, 6), loss=edgeopt.losses.CrossEntropy(weight=(1.0, 2.0, 0.5, 1.0)))
     assert kinds(bundle)["model"] == "checked"
     assert np.isfinite(bundle.session().step((np.ones((2, 6), np.float32), np.asarray([0, 3])))["loss"])
+
+
+# --- what forward does besides computing, broken on purpose
+
+
+class Momentum(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k = nn.Linear(6, 4), nn.Linear(6, 4).requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            for key, query in zip(self.k.parameters(), self.q.parameters(), strict=True):
+                key.mul_(0.9).add_(query, alpha=0.1)
+        return self.q(x) * self.k(x)
+
+
+def test_parameters_whose_writes_are_lost_are_found(monkeypatch):
+    def without_writes(*args: Any) -> Any:
+        graph = to_forward_graph(*args)
+        outputs = graph.model.graph.outputs
+        outputs[:] = outputs[: len(outputs) - len(graph.updated_parameters)]
+        return replace(graph, updated_parameters=())
+
+    monkeypatch.setattr(exporter, "to_forward_graph", without_writes)
+    with pytest.raises(ExportDifferenceError, match=r"'k\.weight' after one training pass"):
+        export(Momentum(), torch.randn(4, 6))
+
+
+class Without(nn.Module):
+    """A part of it computes without gradients, by one way or another."""
+
+    def __init__(self, context: Any) -> None:
+        super().__init__()
+        self.body, self.head, self.context = nn.Linear(6, 6), nn.Linear(6, 4), context
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with self.context():
+            h = torch.tanh(self.body(x))
+        return self.head(h.clone())
+
+
+def test_inference_mode_that_is_not_seen_is_found(monkeypatch):
+    monkeypatch.setattr(capture, "inference_as_no_grad", nullcontext)
+    with pytest.raises(ExportDifferenceError, match=r"gradient of 'body\.weight'"):
+        export(Without(torch.inference_mode), torch.randn(4, 6))
+
+
+class Checkpointed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.block, self.head = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(checkpoint(lambda v: torch.tanh(self.block(v)), self.stem(x), use_reentrant=True))
+
+
+def test_gradients_that_stop_at_a_checkpoint_are_found(monkeypatch):
+    monkeypatch.setattr(capture, "checkpoints_called", nullcontext)
+    with pytest.raises(ExportDifferenceError, match=r"gradient of '(stem|block)\.weight'"):
+        export(Checkpointed(), torch.randn(4, 6))
+
+
+def test_a_hook_that_was_not_refused_is_found(monkeypatch):
+    monkeypatch.setattr(exporter, "refuse_gradient_hooks", lambda module: None)
+    module = Relu()
+    module.linear.weight.register_hook(lambda gradient: gradient * 0)
+    with pytest.raises(ExportDifferenceError, match=r"gradient of 'linear\.weight'"):
+        export(module, torch.randn(4, 6))
+
+
+class Heads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.main, self.aux = nn.Linear(6, 4), nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return {"aux": self.aux(x), "main": self.main(x)} if self.training else {"main": self.main(x)}
+
+
+def test_outputs_paired_by_position_are_found(monkeypatch):
+    monkeypatch.setattr(exporter, "paired", lambda trial, output: (("main", "aux"), ("main",)))
+    original = ModuleReference.__init__
+
+    def by_name(self: Any, module: Any, examples: Any, outputs: Any, evaluating: Any = ()) -> None:
+        original(self, module, examples, {True: ("aux", "main"), False: ("main",)}, evaluating)
+
+    monkeypatch.setattr(ModuleReference, "__init__", by_name)
+    with pytest.raises(ExportDifferenceError, match=r"'loss' after one training pass"):
+        export(Heads(), torch.randn(4, 6), output="main")
+
+
+class Two(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 4)
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return self.linear(a) - 2 * self.linear(b)
+
+
+def test_two_inputs_that_were_merged_are_not_promised_at_other_sizes(monkeypatch):
+    monkeypatch.setattr(calling, "_own", lambda name, leaf: leaf)
+    x = torch.randn(4, 6)
+    assert kinds(export(Two(), (x, x)))["batch"] == "fixed"
+
+
+# --- translations, broken on purpose: those of torch's exporter in the place of ours
+
+BROKEN = {
+    "scatter_reduce": (
+        lambda h, y, p: torch.zeros(5, 6, dtype=h.dtype).scatter_reduce(0, y[:, None].expand(-1, 6), h, "mean"),
+        "output",
+    ),
+    "divisor_override": (
+        lambda h, y, p: torch.nn.functional.avg_pool2d(h[:, None, None].expand(-1, 1, 6, 6), 2, divisor_override=3),
+        "output",
+    ),
+    "label smoothing": (
+        lambda h, y, p: h * torch.nn.functional.cross_entropy(h, y, label_smoothing=0.2),
+        "output",
+    ),
+    "soft labels": (lambda h, y, p: h * torch.nn.functional.cross_entropy(h, p), "output"),
+    "numbers in float64": (lambda h, y, p: h * 0.3 + 0.1, "output"),
+    "max of a row with ties": (lambda h, y, p: torch.cat([h, h], 1).max(1).values, "gradient"),
+    "eps of BatchNorm": (
+        lambda h, y, p: torch.nn.functional.batch_norm(h * 1e-3, None, None, training=True),
+        "output|after one training pass",
+    ),
+}
+
+
+class Function(nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.linear, self.function = nn.Linear(6, 6), function
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor, soft: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.function(self.linear(x), labels, soft)
+        return result
+
+
+@pytest.mark.parametrize(("function", "where"), BROKEN.values(), ids=BROKEN.keys())
+def test_torchs_own_translations_would_be_found(monkeypatch, function, where):
+    examples = (torch.randn(5, 6).double(), torch.tensor([0, 1, 3, 2, 1]), torch.softmax(torch.randn(5, 6).double(), 1))
+    module = Function(function).double()
+    assert kinds(export(module, examples))["model"] == "checked"
+    monkeypatch.setattr(exporter, "TRANSLATIONS", {})
+    monkeypatch.setattr(exporter, "exact_casts", nullcontext)
+    monkeypatch.setattr("edgeopt_exporters.pytorch.captured.rewrite", lambda graph, table: None)
+    monkeypatch.setattr(capture, "FUNCTIONS", {})
+    with pytest.raises(ExportDifferenceError, match=where):
+        export(module, examples)

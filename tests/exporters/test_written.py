@@ -126,7 +126,8 @@ def test_prediction_uses_what_evaluation_writes():
     x = torch.randn(5, 4).double()
     bundle = edgeopt.export(module, x, loss=edgeopt.losses.MSE(), optimizer=edgeopt.optimizers.SGD(lr=0.1))
     expected = copy.deepcopy(module).eval()(x).detach().numpy()
-    np.testing.assert_allclose(bundle.session().predict((x.numpy(),)), expected, rtol=1e-12)
+    found = np.asarray(bundle.session().predict((x.numpy(),)))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
     assert [d.subject for d in bundle.decisions if "do not keep" in d.text] == ["q.weight"]
 
 
@@ -144,8 +145,8 @@ def test_another_optimizer_goes_on_from_what_is_written():
     module = Writes(momentum, frozen=False).double()
     x, reference = torch.randn(5, 4).double(), copy.deepcopy(module)
     bundle = edgeopt.export(module, x, loss=edgeopt.losses.MSE(), optimizer=edgeopt.optimizers.AdamW(lr=0.1))
-    groups = [edgeopt.optimizers.Group("k.*", frozen=True), edgeopt.optimizers.SGD(lr=0.05)]
-    session = bundle.with_optimizer(groups).bundle.session()
+    frozen = edgeopt.optimizers.Group("k.*", frozen=True)
+    session = bundle.with_optimizer([frozen, edgeopt.optimizers.SGD(lr=0.05)]).bundle.session()
     trained = torch.optim.SGD(reference.q.parameters(), lr=0.05)
     target = np.random.default_rng(0).standard_normal((5, 3))
     for _ in range(2):

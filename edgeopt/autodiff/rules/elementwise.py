@@ -160,10 +160,10 @@ def _through_base(n: Site, g: Array, base: Array, exponent: Array) -> Array:
     """g b a^(b - 1), but 0 where b is 0, for a = 0 too."""
     known = n.constant(1)
     if known is None:
-        lower = base ** (exponent - 1.0 + indicator(exponent == xp.zeros_like(exponent), exponent))
-        return g * exponent * lower
-    one_less = np.where(known == 0, 0, known - 1).astype(base.dtype)
-    return g * exponent * (base if bool(np.all(one_less == 1)) else base**one_less)
+        one_less = exponent - 1.0 + indicator(exponent == xp.zeros_like(exponent), exponent)
+        return g * exponent * base**one_less
+    lower = np.where(known == 0, 0, known - 1).astype(base.dtype)
+    return g * exponent * (base if bool(np.all(lower == 1)) else base**lower)
 
 
 @rule("Max", "Min", broadcasts=True)

@@ -103,8 +103,10 @@ class Flow:
             if node.op_type in _CONTROL_FLOW and not node.domain:
                 yield from self._inside(node, position, value, computed)
             elif node.op_type in PASSING and position == 0 and not node.domain:
+                # One number for all elements is not what a layer has trained.
+                spread = computed or node.op_type in ("Expand", "Tile")
                 for output in node.outputs:
-                    yield from self.uses(output, computed=computed)
+                    yield from self.uses(output, computed=spread)
             elif not any(self.depends(output) for output in node.outputs) and self._is_part(node, position):
                 for output in node.outputs:
                     yield from self.uses(output, computed=True)
@@ -215,7 +217,8 @@ def _by_use(flow: Flow, use: Use, array: NDArray[Any]) -> RoleGuess:
         if use.computed:
             # Numbers such as an epsilon, of which weights are computed, are none.
             scalar = RoleGuess(Role.SETTING, f"a number in what is computed for the {reason}")
-            return scalar if array.size == 1 and not array.ndim else RoleGuess(Role.PARAMETER, f"part of the {reason}")
+            is_number = array.size == 1 and (not array.ndim or not array.any())
+            return scalar if is_number else RoleGuess(Role.PARAMETER, f"part of the {reason}")
         return RoleGuess(Role.PARAMETER, reason)
     if node.op_type in ARITHMETIC and not node.domain:
         return _by_arithmetic(flow, use, array)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import GetSetDescriptorType
 from typing import Any
@@ -45,7 +45,10 @@ class TensorCalls(TorchFunctionMode):
         if attribute is _GRAD_FN and name == "__get__":
             return _watched(func(*args, **kwargs), self._called(args[0]))
         if func is torch.autograd.grad:
-            return _gradients(func, args, kwargs)
+            raise UnsupportedModelError(
+                "forward computes derivatives itself (torch.autograd.grad), which a captured program does not follow. "
+                "Write the derivative out as a formula in forward."
+            )
         if self._capturing:
             if attribute is _DATA:
                 return args[0].detach() if name == "__get__" else self._assign(args[0], args[1])
@@ -87,14 +90,6 @@ def _one_by_one(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> list[
         else:
             results.append(getattr(tensor, name)(*others, **own))
     return None if name.endswith("_") else results
-
-
-def _gradients(func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """`torch.autograd.grad` inside forward; without `create_graph` its results are constants to the loss."""
-    found = func(*args, **kwargs)
-    if kwargs.get("create_graph", False) or (len(args) > 4 and args[4]):
-        return found
-    return tuple(one if one is None else one.detach() for one in found)
 
 
 class _Node:
@@ -142,7 +137,7 @@ def own_gradients_refused() -> Iterator[None]:
     def backward(*args: Any, **kwargs: Any) -> None:
         raise UnsupportedModelError(
             "forward runs a backward pass of its own (Tensor.backward, torch.autograd.backward), which writes into "
-            "`grad`. Compute the gradients with torch.autograd.grad(..., create_graph=True), or leave them to training."
+            "`grad`. Leave that to training, or write the derivative out as a formula."
         )
 
     torch.autograd.backward = backward

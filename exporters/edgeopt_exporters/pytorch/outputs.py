@@ -33,6 +33,7 @@ def paired(trial: Trial, output: str | None) -> tuple[tuple[str, ...], tuple[str
                 _check_alike(train, evaluate, name)
             return train.names, evaluate.names
     if output is not None and len(evaluate.names) == 1:
+        _check_claim(trial, output)
         renamed = Returned((output,), evaluate.tensors, named=True)
         _check_alike(train, renamed, output)
         return train.names, (output,)
@@ -50,6 +51,18 @@ def _check_alike(train: Returned, evaluate: Returned, name: str) -> None:
     one, other = (side.tensors[side.names.index(name)] for side in (train, evaluate))
     if one.dtype != other.dtype or one.shape != other.shape:
         raise _differ(train, evaluate)
+
+
+def _check_claim(trial: Trial, output: str) -> None:
+    """Whether evaluation does not return another output of training than the one that was named."""
+    (evaluated,) = trial.evaluate.tensors
+    pairs = zip(trial.compared.names, trial.compared.tensors, strict=True)
+    equal = [name for name, tensor in pairs if alike(tensor, evaluated)]
+    if equal and output not in equal:
+        raise SignatureError(
+            f"output={output!r} was given, but what the module returns in evaluation is {equal[0]!r} of training. Pass "
+            f"output={equal[0]!r}, or let evaluation return {output!r}."
+        )
 
 
 def _is_straight(trial: Trial) -> bool:

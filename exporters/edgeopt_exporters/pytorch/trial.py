@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -82,6 +83,9 @@ def _called(
         stack.enter_context(torch.set_grad_enabled(training))
         for context in (own_gradients_refused(), own_backwards_refused(), TensorCalls(module, capturing=False)):
             stack.enter_context(context)
+        # The module says them when it is used, and some only because gradients are off here.
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
         try:
             returned = Returned.of(call())
         except EdgeoptError:

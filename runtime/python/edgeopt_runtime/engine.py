@@ -93,7 +93,8 @@ class Engine:
         if bad and self._on_nonfinite == "raise":
             raise NonFiniteLossError(
                 f"`{bad[0]}` of this {name} is {metrics[bad[0]]}; the state is as it was before. Lower the learning "
-                'rate, clip gradients, check the batch for NaN, or load the session with on_nonfinite="skip".',
+                "rate, clip gradients, check the batch for NaN (and for a single sample, where a BatchNorm needs "
+                'several), or load the session with on_nonfinite="skip".',
                 metrics,
             )
         if not bad or self._on_nonfinite == "ignore":

@@ -90,6 +90,12 @@ KINDS: dict[str, tuple[Callable[[], onnx.ModelProto], dict[str, tuple[str, bool]
         lambda: written("y = Gemm(x, k, val_7)", k=w(4, 2), val_7=np.zeros(2, np.float32)),
         {"k": PARAMETER, "val_7": MAYBE_FROZEN},
     ),
+    "a bias that an exporter wrote as a number": (
+        lambda: written(
+            "b = Expand(zero, s) y = Conv(x, k, b)", **IMAGE, k=w(3, 3, 1, 1), zero=np.float32(0), s=np.asarray([3])
+        ),
+        {"k": PARAMETER, "zero": SETTING},
+    ),
     "zeros that are a bias": (
         lambda: written("y = Gemm(x, k, bias)", k=w(4, 2), bias=np.zeros(2, np.float32)),
         {"bias": PARAMETER},

@@ -1,4 +1,4 @@
-"""Distances between all pairs of points, with PyTorch's gradients where points coincide (none)."""
+"""Distances and angles between points, with PyTorch's gradients where points coincide (none)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,15 @@ def _within(self: torch.Tensor, p: float = 2.0) -> Any:
     return _norm(torch.cat(rows), p)
 
 
+def _cosine(x1: torch.Tensor, x2: torch.Tensor, dim: int = 1, eps: float = 1e-8) -> torch.Tensor:
+    """`aten::cosine_similarity`, whose norms are raised to eps behind the back of their gradients."""
+    norms = (torch.linalg.vector_norm(x, 2, dim, keepdim=True) for x in (x1, x2))
+    first, second = (with_gradient_of(norm.clamp(min=eps), norm) for norm in norms)
+    return ((x1 / first) * (x2 / second)).sum(dim)
+
+
 REWRITES: dict[Any, Rewrite] = {
     torch.ops.aten.cdist.default: _between,
+    torch.ops.aten.cosine_similarity.default: _cosine,
     torch.ops.aten.pdist.default: _within,
 }

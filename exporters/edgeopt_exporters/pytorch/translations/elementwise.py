@@ -19,6 +19,38 @@ def _celu(self: torch.Tensor, alpha: float = 1.0) -> Any:
     return torch.where(self > 0, self, ((self.clamp(max=0.0) / alpha).exp() - 1.0) * alpha)
 
 
+_SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+
+
+def _selu(self: torch.Tensor) -> Any:
+    """`aten::selu`, of other types than float32: ONNX's constants are rounded to it."""
+    if self.dtype == torch.float32:
+        return NotImplemented
+    below = (self.clamp(max=0.0).exp() - 1.0) * (_SELU_ALPHA * _SELU_SCALE)
+    return torch.where(self > 0, self * _SELU_SCALE, below)
+
+
+def _threshold(self: torch.Tensor, threshold: float, value: float) -> torch.Tensor:
+    """`aten::threshold`."""
+    return torch.where(self > threshold, self, value)
+
+
+def _hardtanh(self: torch.Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Any:
+    """`aten::hardtanh` of doubles, without gradient at its ends."""
+    if self.dtype != torch.float64:
+        return NotImplemented
+    return torch.where(self <= min_val, min_val, torch.where(self >= max_val, max_val, self))
+
+
+def _softplus(self: torch.Tensor, beta: float = 1.0, threshold: float = 20.0) -> Any:
+    """`aten::softplus`: from the threshold on it is the identity."""
+    if self.dtype == torch.float32 and (beta, threshold) == (1, 20):
+        return NotImplemented
+    scaled = self if beta == 1 else self * beta
+    below = torch.nn.functional.softplus(scaled.clamp(max=threshold))
+    return torch.where(scaled > threshold, self, below if beta == 1 else below / beta)
+
+
 def _fmax(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """`aten::fmax`: the maximum, of a number and NaN the number."""
     return torch.where(self.isnan(), other, torch.where(other.isnan(), self, torch.maximum(self, other)))
@@ -45,6 +77,10 @@ def _arange(
 
 REWRITES: dict[Any, Rewrite] = {
     torch.ops.aten.celu.default: _celu,
+    torch.ops.aten.selu.default: _selu,
+    torch.ops.aten.hardtanh.default: _hardtanh,
+    torch.ops.aten.softplus.default: _softplus,
+    torch.ops.aten.threshold.default: _threshold,
     torch.ops.aten.fmax.default: _fmax,
     torch.ops.aten.fmin.default: _fmin,
     torch.ops.aten.arange.start_step: _arange,

@@ -21,7 +21,8 @@ def _quantized(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The integers before the cut, and the dequantized values behind it.
 
-    torch holds the scale in float32, multiplies by its reciprocal, and dequantizes in float32, whatever the type of x.
+    torch holds the scale in float32, and multiplies by its reciprocal; it dequantizes whole tensors in float32 too,
+    whatever the type of x, and channels in the type of x.
     """
     single: Any = scale.detach().to(torch.float32) if isinstance(scale, torch.Tensor) else np.float32(scale)
     inverse = 1 / single
@@ -30,8 +31,10 @@ def _quantized(
     else:
         single, inverse = float(single), float(np.float32(inverse))
     integers = torch.round(x.detach() * inverse) + zero_point
-    steps = (integers.clamp(quant_min, quant_max) - zero_point).to(torch.float32)
-    return integers, (steps * single).to(x.dtype)
+    steps = integers.clamp(quant_min, quant_max) - zero_point
+    if isinstance(scale, torch.Tensor) and scale.ndim > 0:
+        return integers, steps * single.to(x.dtype)
+    return integers, (steps.to(torch.float32) * single).to(x.dtype)
 
 
 def _per_tensor(input: torch.Tensor, scale: Any, zero_point: Any, quant_min: int, quant_max: int) -> torch.Tensor:  # noqa: A002  # torch's name
