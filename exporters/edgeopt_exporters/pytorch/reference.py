@@ -123,6 +123,7 @@ class ModuleReference:
             with (
                 preserved(self._module),
                 _no_fast_path(),
+                _one_thread(),
                 in_mode(self._module, training=training),
                 warnings.catch_warnings(),
                 quartiles,
@@ -155,6 +156,17 @@ def _no_fast_path() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(enabled)
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Small work is soon done by one thread; several wait long for each other where other programs keep cores busy."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _varied(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

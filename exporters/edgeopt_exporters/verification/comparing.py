@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,7 +63,7 @@ GRADIENTS = Tolerance("gradients", _rms)
 
 
 def compare(
-    expected: Arrays, found: Arrays, tolerance: Tolerance, epsilon: float, nudged: Callable[[], list[Arrays]]
+    expected: Arrays, found: Arrays, tolerance: Tolerance, epsilon: float, nudged: Iterable[Arrays]
 ) -> list[Difference]:
     """What differs by more than rounding, largest first.
 
@@ -72,19 +72,19 @@ def compare(
         found: The graph's.
         tolerance: The kind.
         epsilon: The relative spacing of the coarsest type that the model computes in.
-        nudged: The model's results after changes in the last digits of everything that goes in, made when needed:
-            where the model itself is that sensitive, so may the graph be.
+        nudged: The model's results after changes in the last digits of everything that goes in, asked for one after
+            the other while they are needed: where the model itself is that sensitive, so may the graph be.
     """
-    suspicious = _differences(expected, found, tolerance, epsilon, {})
-    if not suspicious:
-        return []
     noise: dict[str, float] = {}
-    for results in nudged():
-        for difference in suspicious:
+    differences = _differences(expected, found, tolerance, epsilon, noise)
+    tries = iter(nudged)
+    while differences and (results := next(tries, None)) is not None:
+        for difference in differences:
             name = difference.name
             error = tolerance.measure(_wide(results[name]) - _wide(expected[name]))
             noise[name] = max(noise.get(name, 0.0), error if np.isfinite(error) else 0.0)
-    return _differences(expected, found, tolerance, epsilon, noise)
+        differences = _differences(expected, found, tolerance, epsilon, noise)
+    return differences
 
 
 def _differences(

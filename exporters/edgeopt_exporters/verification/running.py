@@ -44,6 +44,8 @@ def quiet_session(graph: bytes) -> onnxruntime.InferenceSession:
     """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    # A graph runs twice or so: threads of its own would cost more than they save, most of all on busy cores.
+    options.intra_op_num_threads = 1
     try:
         return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     except RUNTIME_ERRORS as error:
