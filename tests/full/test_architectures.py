@@ -588,9 +588,7 @@ def test_three_steps_are_pytorchs(name: str, table: Table, checking: list[float]
     without_randomness(module)
     reference = Side(copy.deepcopy(module), row)
     begin = time.perf_counter()
-    bundle = edgeopt.export(
-        module, wide(row.inputs()), output=row.output, verbose=False, **reference.rules()
-    )
+    bundle = edgeopt.export(module, wide(row.inputs()), output=row.output, verbose=False, **reference.rules())
     exported, checked = time.perf_counter() - begin, sum(checking)
     graph = bundle.contents().graphs["step.onnx"]
     assert {decision.kind for decision in bundle.decisions} >= {"checked"}, bundle.decisions
