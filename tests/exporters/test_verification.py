@@ -236,6 +236,19 @@ def test_a_loss_of_ones_own_gets_targets_it_takes():
     assert np.isfinite(bundle.session().step((np.ones((2, 6), np.float32), np.asarray([0, 3])))["loss"])
 
 
+def test_a_choice_among_equal_elements_is_named_as_the_cause():
+    class Best(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.tensor([1.0, 1.0, 0.5, 1.0]))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (self.w * x).topk(1, 1).values
+
+    with pytest.raises(ExportDifferenceError, match="equal elements that topk or sort"):
+        export(Best(), torch.ones(3, 4))
+
+
 # --- what forward does besides computing, broken on purpose
 
 
