@@ -10,6 +10,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = ["Precision"]
 
+_aten = torch.ops.aten
+# Kernels with constants in float32, whatever they compute in: 1/6, and 1/alpha of celu.
+_WITH_SINGLE_CONSTANTS = frozenset({_aten.hardsigmoid_backward.default, _aten.elu_backward.default})
+
 
 class Precision(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves its own untyped
     """Notes conversions to a coarser type, as of a normalisation that is always computed in float32.
@@ -26,7 +30,9 @@ class Precision(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch le
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        if func is torch.ops.aten._to_copy.default and args[0].is_floating_point() and result.is_floating_point():
+        if func in _WITH_SINGLE_CONSTANTS and args[0].dtype is torch.float64:
+            self.epsilon = max(self.epsilon, torch.finfo(torch.float32).eps)
+        elif func is _aten._to_copy.default and args[0].is_floating_point() and result.is_floating_point():
             before, after = torch.finfo(args[0].dtype).eps, torch.finfo(result.dtype).eps
             if after > before:
                 self.epsilon = max(self.epsilon, after)

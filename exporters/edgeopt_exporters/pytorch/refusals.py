@@ -19,7 +19,7 @@ _SHOWN = 3
 # What ONNX Runtime has kernels for on a CPU: they move values, or change their type.
 _MOVES_BFLOAT16 = frozenset(
     {"Cast", "Concat", "Constant", "Flatten", "Gather", "Identity", "Reshape", "Shape", "Slice", "Squeeze", "Transpose"}
-    | {"Unsqueeze"}
+    | {"StopGradient", "Unsqueeze"}
 )
 
 

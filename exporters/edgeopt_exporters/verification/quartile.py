@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 
 from edgeopt import tracing as xp
+from edgeopt.canonical.copies import copied
 from edgeopt.lowering.random import RANDOM
 from edgeopt.tracing import Array, Tracer
 from edgeopt.tracing.randomness import is_random
@@ -49,7 +49,7 @@ class _Quartiles:
 
 def with_quartiles(forward: ForwardGraph) -> ForwardGraph:
     """A copy whose random nodes, of the kinds that `edgeopt.lowering` knows, give the lower quartile."""
-    model = ir.serde.deserialize_model(ir.serde.serialize_model(forward.model))
+    model = copied(forward.model)
     tracer = Tracer(model.graph)
     streams: Any = _Quartiles(tracer)
     for node in list(model.graph):

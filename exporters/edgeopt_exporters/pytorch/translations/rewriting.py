@@ -63,7 +63,8 @@ class Replaced(TorchFunctionMode):
 
     def __init__(self, functions: Mapping[Any, Callable[..., Any]]) -> None:
         super().__init__()
-        self._functions = functions
+        # A plain one, since torch traces through this mode inside the branches of torch.cond.
+        self._functions = dict(functions)
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None

@@ -84,9 +84,9 @@ def _x_log1p_y(x: Any, y: Any) -> Any:
     return _product_with_log(x, op.Add(y, like(1.0, y)), y)
 
 
-def _product_with_log(x: Any, argument: Any, like: Any) -> Any:
+def _product_with_log(x: Any, argument: Any, y: Any) -> Any:
     no_logarithm = op.And(_zero(x), op.LessOrEqual(argument, like(0.0, argument)))
-    safe = op.Where(no_logarithm, like(1.0, like), argument)
+    safe = op.Where(no_logarithm, like(1.0, y), argument)
     return op.Mul(x, op.Log(safe))
 
 
