@@ -15,19 +15,25 @@ __all__ = ["Snapshot", "global_state", "preserved"]
 
 # What is held by many and changed by none, or is looked after elsewhere.
 _OPAQUE = (type, torch.dtype, torch.device, torch.Size, np.ndarray, str, bytes, int, float, complex, bool)
+# Integers with the bits of a floating-point number of so many bytes.
+_OF_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _PLAIN = (int, float, complex, bool, str, bytes, type(None))
 
 
 @contextmanager
-def preserved(module: torch.nn.Module) -> Iterator[Snapshot]:
+def preserved(module: torch.nn.Module, snapshot: Snapshot | None = None) -> Iterator[Snapshot]:
     """Within it, the module may be run or traced; afterwards it and torch's global settings are as they were.
 
     That is parameters, buffers and tensors in attributes (identity, value, `requires_grad` and `grad`), attributes of
     every part, with the lists, dicts and objects that they hold, modes, the states of global random generators, the
     default dtype, and whether gradients are recorded. It is so, too, if an exception leaves the context.
+
+    Args:
+        module: The module.
+        snapshot: What to go back to, if it was taken before and the module is still like that. Taking one copies all.
     """
     restart = global_state()
-    snapshot = Snapshot(module)
+    snapshot = snapshot or Snapshot(module)
     try:
         yield snapshot
     finally:
@@ -221,6 +227,8 @@ def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors of one shape and type are equal, NaN being equal to itself."""
     if one.layout is not torch.strided:
         return False
+    if integers := _OF_SIZE.get(one.element_size()) if one.is_floating_point() else None:
+        return torch.equal(one.view(integers), other.view(integers))
     return torch.equal(one, other) or (
         torch.equal(one.isnan(), other.isnan()) and torch.equal(one.nan_to_num(), other.nan_to_num())
     )

@@ -13,7 +13,7 @@ import torch
 from edgeopt_exporters.pytorch.inputs import Examples
 from edgeopt_exporters.pytorch.module import Returned, in_mode
 from edgeopt_exporters.pytorch.precision import Precision
-from edgeopt_exporters.pytorch.preserved import preserved
+from edgeopt_exporters.pytorch.preserved import Snapshot, preserved
 from edgeopt_exporters.pytorch.quartile import Quartiles
 from edgeopt_exporters.pytorch.sizes import resized
 from edgeopt_exporters.verification import ReferenceFailed, Trained
@@ -42,6 +42,7 @@ class ModuleReference:
         self._module, self._examples, self._outputs = module, examples, outputs
         self._evaluating = evaluating
         self._precision = Precision()
+        self._snapshot: Snapshot | None = None
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -119,9 +120,10 @@ class ModuleReference:
     def _run(self, *, training: bool, nudge: float) -> Iterator[None]:
         """Everything as in training or evaluation, and as it was afterwards; what goes wrong is `ReferenceFailed`."""
         quartiles = Quartiles()
+        self._snapshot = self._snapshot or Snapshot(self._module)
         try:
             with (
-                preserved(self._module),
+                preserved(self._module, self._snapshot),
                 _no_fast_path(),
                 _one_thread(),
                 in_mode(self._module, training=training),
