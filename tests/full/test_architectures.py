@@ -321,6 +321,7 @@ OF_TRANSFORMERS: dict[str, Row] = {
     "funnel": of_transformers(
         "FunnelForSequenceClassification",
         "FunnelConfig",
+        adam=False,
         vocab_size=64,
         block_sizes=[1, 1],
         num_decoder_layers=1,
@@ -344,19 +345,10 @@ OF_TRANSFORMERS: dict[str, Row] = {
         output_groups=2,
     ),
     "fnet": of_transformers("FNetForSequenceClassification", "FNetConfig", **ENCODER),
-    "nystromformer": of_transformers(
-        "NystromformerForSequenceClassification",
-        "NystromformerConfig",
-        **ENCODER,
-        segment_means_seq_len=12,
-        num_landmarks=4,
-        conv_kernel_size=3,
-    ),
     "convbert": of_transformers(
         "ConvBertForSequenceClassification", "ConvBertConfig", **ENCODER, embedding_size=16, head_ratio=2
     ),
     "roformer": of_transformers("RoFormerForSequenceClassification", "RoFormerConfig", **ENCODER, embedding_size=16),
-    "ibert": of_transformers("IBertForSequenceClassification", "IBertConfig", **ENCODER),
     "modernbert": of_transformers("ModernBertForSequenceClassification", "ModernBertConfig", **ENCODER),
     "mobilebert": of_transformers(
         "MobileBertForSequenceClassification",
@@ -368,9 +360,6 @@ OF_TRANSFORMERS: dict[str, Row] = {
     ),
     "longformer": of_transformers(
         "LongformerForSequenceClassification", "LongformerConfig", **ENCODER, attention_window=4
-    ),
-    "bloom": of_transformers(
-        "BloomForCausalLM", "BloomConfig", **IDS, vocab_size=64, hidden_size=32, n_layer=2, n_head=4, use_cache=False
     ),
     "falcon": of_transformers("FalconForCausalLM", "FalconConfig", **DECODER),
     "gpt_neo": of_transformers(
@@ -394,10 +383,6 @@ OF_TRANSFORMERS: dict[str, Row] = {
         use_cache=False,
     ),
     "phi": of_transformers("PhiForCausalLM", "PhiConfig", **DECODER),
-    "gemma": of_transformers("GemmaForCausalLM", "GemmaConfig", **DECODER, head_dim=8),
-    "gemma2": of_transformers("Gemma2ForCausalLM", "Gemma2Config", **DECODER, head_dim=8, sliding_window=4),
-    "mistral": of_transformers("MistralForCausalLM", "MistralConfig", **DECODER, sliding_window=4),
-    "qwen3": of_transformers("Qwen3ForCausalLM", "Qwen3Config", **DECODER, head_dim=8),
     "stablelm": of_transformers("StableLmForCausalLM", "StableLmConfig", **DECODER),
     "cohere": of_transformers("CohereForCausalLM", "CohereConfig", **DECODER),
     "olmo": of_transformers("OlmoForCausalLM", "OlmoConfig", **DECODER),

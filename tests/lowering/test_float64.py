@@ -242,6 +242,16 @@ def test_celu() -> None:
     np.testing.assert_allclose(Program(model).run(values)["y"], expected, rtol=1e-13, atol=1e-13)
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("length", [7, 12, 16])
+def test_inverse_transforms(lowered: Callable[..., Any], length: int, parts: int) -> None:
+    """ONNX Runtime's own are good to 1e-8 where the length is not a power of two."""
+    x = RANDOM.standard_normal((3, length, parts))
+    found = lowered(lambda arrays: {"y": op.DFT(arrays["x"], None, np.int64(1), inverse=1)}, {"x": x}).run()["y"]
+    expected = np.fft.ifft(x[..., 0] + 1j * (x[..., 1] if parts == 2 else 0), axis=1)
+    np.testing.assert_allclose(found[..., 0] + 1j * found[..., 1], expected, rtol=0, atol=1e-13)
+
+
 def test_every_lowering_for_float64_has_a_test() -> None:
     tested = {row[0] for row in UNARY} | {row[0] for row in MULTIPLE} | {row[0] for row in ON_INTERVALS}
     tested |= {"AveragePool", "Celu", "Conv", "ConvTranspose", "LayerNormalization", "MatMul"}
