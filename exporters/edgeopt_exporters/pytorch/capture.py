@@ -17,6 +17,7 @@ from edgeopt_exporters.pytorch.calls import inference_as_no_grad, own_gradients_
 from edgeopt_exporters.pytorch.checkpoints import checkpoints_called
 from edgeopt_exporters.pytorch.explaining import causes, explain, line_of, root
 from edgeopt_exporters.pytorch.inputs import Examples
+from edgeopt_exporters.pytorch.interpreting import agree
 from edgeopt_exporters.pytorch.module import Exported
 from edgeopt_exporters.pytorch.quiet import quiet
 from edgeopt_exporters.pytorch.sizes import resized
@@ -147,10 +148,11 @@ def _proven(module: Exported, examples: Examples, program: Program) -> tuple[Pro
     """
     for symbol, size, condition in itertools.islice(_doubtful(examples, program), _MOST):
         try:
-            other = _captured(module, examples, resized(examples, {symbol: size}), _DYNAMIC)
+            tensors = resized(examples, {symbol: size})
+            other = _captured(module, examples, tensors, _DYNAMIC)
         except Exception:  # where the module itself refuses a size, its graph need not do better
             continue
-        if _text(other) == _text(program):
+        if _text(other) == _text(program) or agree(program, other, tensors):
             continue
         reason = f"at size {size} the module computes something else than at {_size(examples, symbol)} ({condition})"
         if any((name, axis) in examples.asked for name, axis, own in _axes(examples) if own == symbol):

@@ -205,4 +205,6 @@ def _gradient(parameter: torch.Tensor) -> np.ndarray[Any, Any]:
 
 
 def _to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    return np.array(tensor.detach().cpu().numpy())
+    tensor = tensor.detach().cpu()
+    # numpy has no bfloat16; float32 holds it.
+    return np.array((tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy())

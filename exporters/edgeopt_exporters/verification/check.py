@@ -149,9 +149,12 @@ class Check:
             return {self._prediction.name: cotangent}
 
         expected = self._reference.train(inputs, cotangents, self._asked)
-        ran = self._runners["accumulate"].run(batch)
+        runner = self._runners["accumulate"]
+        ran = runner.run(batch)
         state = {
-            name: ran.state.get(name, self._bundle.state[name]) for name in expected.state if name in self._bundle.state
+            name: ran.state[name] if name in ran.state else runner.first(name)
+            for name in expected.state
+            if name in self._bundle.state
         }
         gradients = {
             name: ran.state[self._accumulators[name]] if name in self._accumulators else np.zeros_like(gradient)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from edgeopt_exporters.verification.reference import Arrays
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.manifest import Manifest
 from edgeopt_runtime.providers import RUNTIME_ERRORS
+from edgeopt_runtime.state import ort_value
 
 __all__ = ["GraphFailed", "GraphRunner", "Ran", "quiet_session"]
 
@@ -80,7 +82,8 @@ class GraphRunner:
         of_kind = {"state": self._tensor, "batch": batch.__getitem__, "hyper": hyper.__getitem__}
         feeds = {port.name: of_kind[port.kind](port.name) for port in self._signature.inputs}
         try:
-            values = self._session.run(None, feeds)
+            inputs = {name: _ort_value(array) for name, array in feeds.items()}
+            values = [value.numpy() for value in self._session.run_with_ort_values(None, inputs)]
         except RUNTIME_ERRORS as error:
             raise GraphFailed(str(error)) from error
         ports = list(zip(self._signature.outputs, values, strict=True))
@@ -89,6 +92,10 @@ class GraphRunner:
             if port.tensor is not None:
                 state |= self._parts(port.tensor, value)
         return Ran({port.name: value for port, value in ports if port.tensor is None}, state)
+
+    def first(self, name: str) -> NDArray[Any]:
+        """What a tensor of the state is before the run; bfloat16 as float32."""
+        return _plain(np.asarray(self._state[name]))
 
     def _tensor(self, name: str) -> NDArray[Any]:
         joined = {entry.name: entry.members for entry in self._manifest.joined}
@@ -108,3 +115,13 @@ class GraphRunner:
         sizes = [int(np.prod(specs[member].shape, dtype=np.int64)) for member in members]
         parts = np.split(value, np.cumsum(sizes)[:-1])
         return {member: part.reshape(specs[member].shape) for member, part in zip(members, parts, strict=True)}
+
+
+def _ort_value(array: NDArray[Any]) -> onnxruntime.OrtValue:
+    if array.dtype == ml_dtypes.bfloat16:
+        return ort_value(np.asarray(array, order="C").view(np.uint16), "bfloat16")
+    return onnxruntime.OrtValue.ortvalue_from_numpy(np.asarray(array, order="C"))
+
+
+def _plain(array: NDArray[Any]) -> NDArray[Any]:
+    return array.astype(np.float32) if array.dtype == ml_dtypes.bfloat16 else array
