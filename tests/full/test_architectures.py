@@ -84,7 +84,7 @@ def of_timm(name: str, size: int = 64, batch: int = 4, output: str | None = None
     return Row(lambda: timm.create_model(name, num_classes=5, **settings), images(size, batch), output)
 
 
-class WideAttention(LiteMLA):
+class WideAttention(LiteMLA):  # type: ignore[misc]  # timm is not analysed
     """Without the conversions to float32, in which the other computes whatever its input is."""
 
     def _attn(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
