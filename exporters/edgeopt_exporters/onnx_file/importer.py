@@ -80,6 +80,9 @@ def from_onnx(
         output=output,
     )
     loaded = read(model)
+    if loaded.functions:
+        # Refused here where that cannot be done: ONNX Runtime 1.17 crashes on functions that call themselves.
+        inline_functions(copied(loaded))
     proof = Proof(model, loaded, output, request.dynamic_shapes) if check else None
     prepared = _prepared(loaded, request)
     if proof is not None:
