@@ -31,6 +31,8 @@ Tensors = tuple[torch.Tensor, ...]
 
 TOLERANCE = 1e-7
 STEPS = 3
+# So small that rounding does not grow: deep networks with a BatchNorm everywhere have gradients near 100 at first.
+RATE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -530,14 +532,14 @@ class Side:
         self.classes = len(self.shape) == 2
         self.adam = row.adam
         if self.adam:
-            self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3)
+            self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(module.parameters(), lr=RATE)
         else:
-            self.optimizer = torch.optim.SGD(module.parameters(), lr=1e-2, momentum=0.9)
+            self.optimizer = torch.optim.SGD(module.parameters(), lr=RATE, momentum=0.9)
 
     def rules(self) -> dict[str, Any]:
         return {
             "loss": CrossEntropy() if self.classes else MSE(),
-            "optimizer": AdamW(lr=1e-3) if self.adam else SGD(lr=1e-2, momentum=0.9),
+            "optimizer": AdamW(lr=RATE) if self.adam else SGD(lr=RATE, momentum=0.9),
         }
 
     def target(self) -> torch.Tensor:
