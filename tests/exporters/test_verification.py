@@ -306,7 +306,7 @@ class Checkpointed(nn.Module):
 
 def test_gradients_that_stop_at_a_checkpoint_are_found(monkeypatch):
     monkeypatch.setattr(capture, "checkpoints_called", nullcontext)
-    with pytest.raises((ExportDifferenceError, UnsupportedModelError), match="[Nn]o gradient|gradient of"):
+    with pytest.raises((ExportDifferenceError, UnsupportedModelError), match=r"[Nn]o gradient|gradient of"):
         export(Checkpointed(), torch.randn(4, 6))
 
 

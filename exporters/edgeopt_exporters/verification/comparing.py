@@ -17,6 +17,8 @@ __all__ = ["Difference", "Tolerance", "compare"]
 _UNITS = {"outputs": 2.0**7, "gradients": 2.0**10}
 # Beyond it, the model itself is asked what rounding does to it. Ours may be so many times worse.
 _TIMES_NOISE = 32.0
+# Rounding that explains more than this share of a result is no mere rounding any more.
+_UNSTABLE = 1e-2
 # A gradient that is zero but for rounding, as that of a bias in front of a softmax, has no scale of its own.
 _FLOOR = 1e-3
 
@@ -30,12 +32,14 @@ class Difference:
         error: Of the result, in units of `scale`.
         allowed: What rounding explains.
         text: One line.
+        unstable: Whether rounding alone changes the model's own result by a percent, so that a difference says little.
     """
 
     name: str
     error: float
     allowed: float
     text: str
+    unstable: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ def _differences(
             at = tuple(int(index) for index in np.unravel_index(int(np.argmax(_ranked(apart, b - a))), a.shape))
             where = f" at {list(at)}" if at else ""
             text = f"is {b[at]:.9g} instead of {a[at]:.9g}{where} (error {error:.2g}, rounding explains {allowed:.2g})"
-            differences.append(Difference(name, error, allowed, text))
+            differences.append(Difference(name, error, allowed, text, allowed > _UNSTABLE * scale))
     return sorted(differences, key=lambda difference: -np.nan_to_num(difference.error, nan=np.inf))
 
 
