@@ -191,6 +191,8 @@ def test_a_forward_with_settled_arguments() -> None:
     torch.testing.assert_close(call(module, tensors), Pair.forward(module, X, X))
 
 
+# torch.compile of PyTorch 2.11 uses what that release deprecates.
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
 def test_wrappers_that_only_distribute_or_compile_are_taken_off() -> None:
     module = Pair()
     wrapped = torch.compile(nn.DataParallel(module))

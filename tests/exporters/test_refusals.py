@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from torch import nn
@@ -117,7 +118,8 @@ class Holding(nn.Module):
 
 def scripted() -> nn.Module:
     module = nn.Sequential(nn.Linear(6, 3))
-    with pytest.warns(FutureWarning, match="deprecated"):
+    # A FutureWarning since PyTorch 2.12, a DeprecationWarning before.
+    with pytest.warns((DeprecationWarning, FutureWarning), match="deprecated"):
         module[0] = torch.jit.script(module[0])
     return module
 
@@ -194,6 +196,8 @@ def test_frozen_weights_of_two_bytes_are_kept(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     module = Converted(dtype)
     reference = copy.deepcopy(module)
+    if dtype == torch.bfloat16 and not hasattr(onnxruntime.OrtValue, "ortvalue_from_numpy_with_onnx_type"):
+        pytest.skip("this onnxruntime cannot take bfloat16 from numpy; 1.20 and newer can")
     session = export(module, X).session()
     y = torch.randn(5, 3)
     loss = nn.functional.mse_loss(reference(X), y)

@@ -79,7 +79,7 @@ def used_before_and_after(self, x):
 
 def inside_inference(self, x):
     with torch.inference_mode():
-        self.k.weight.lerp_(self.q.weight, 0.125)
+        self.k.weight.mul_(0.875).add_(self.q.weight, alpha=0.125)
 
 
 def in_place_frozen(self, x):

@@ -15,6 +15,7 @@ from edgeopt.training.plan import select_trainable
 from edgeopt_exporters.verification.check import Check, Problem
 from edgeopt_exporters.verification.quartile import with_quartiles
 from edgeopt_exporters.verification.reference import Reference, ReferenceFailed
+from edgeopt_runtime.errors import UnsupportedVersionError
 from edgeopt_runtime.manifest import Decision
 
 __all__ = ["Verdict", "verify"]
@@ -57,7 +58,7 @@ def verify(bundle: Bundle, forward: ForwardModel, settings: Mapping[str, Any], r
     check = Check(checked, settings["loss"], settings.get("output"), asked, reference)
     try:
         check.compare({})
-    except ReferenceFailed as error:
+    except (ReferenceFailed, UnsupportedVersionError) as error:
         return Verdict((Decision("unchecked", "model", f"not compared with the model: {error}", warning=True),))
     tried, unproven = _other_sizes(check, reference.sizes)
     said = Decision("checked", "model", "outputs, loss, state and gradients equal the model's on the examples")
