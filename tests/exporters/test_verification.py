@@ -318,6 +318,28 @@ def test_a_hook_that_was_not_refused_is_found(monkeypatch):
         export(module, torch.randn(4, 6))
 
 
+def test_buffers_that_tracing_moved_are_found(monkeypatch):
+    """The bundle's state is the module's from before the export."""
+
+    class Counting(nn.Module):
+        calls: torch.Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(6, 4)
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            result: torch.Tensor = self.linear(x) / self.calls
+            return result
+
+    original = exporter._to_numpy
+    monkeypatch.setattr(exporter, "_to_numpy", lambda tensor: original(tensor) + (1.0 if tensor.ndim == 0 else 0.0))
+    with pytest.raises(ExportDifferenceError, match="the output 'output' of predict"):
+        export(Counting(), torch.randn(4, 6))
+
+
 class Heads(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -387,6 +409,14 @@ class Function(nn.Module):
     def forward(self, x: torch.Tensor, labels: torch.Tensor, soft: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = self.function(self.linear(x), labels, soft)
         return result
+
+
+def test_instance_norm_whose_statistics_stay_would_be_found(monkeypatch):
+    module = nn.Sequential(nn.Conv1d(2, 3, 1), nn.InstanceNorm1d(3, affine=True, track_running_stats=True))
+    assert kinds(export(module, torch.randn(4, 2, 5)))["model"] == "checked"
+    monkeypatch.setattr("edgeopt_exporters.pytorch.captured.rewrite", lambda graph, table: None)
+    with pytest.raises(ExportDifferenceError, match=r"output' of predict|'1\.running_(mean|var)' after"):
+        export(module, torch.randn(4, 2, 5))
 
 
 @pytest.mark.parametrize(("function", "where"), BROKEN.values(), ids=BROKEN.keys())
