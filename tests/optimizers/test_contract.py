@@ -123,7 +123,8 @@ CASES = [
     Case("sgd_sai", DECAY, {"lr": 2e-3, "weight_decay": 0.0}),
     Case("sgdp", {**DECAY, "momentum": 0.9, "dampening": 0.1}, {"lr": 2e-3, "momentum": 0.9}),
     Case("sgdw", {"momentum": 0.9, "nesterov": True}, {"lr": 2e-3, "momentum": 0.9, "weight_decay": 0.0}),
-    Case("shampoo", {**DECAY, "momentum": 0.9, "every": 2}, {"lr": 0.5}),
+    # Inverse roots of nearly singular statistics would multiply rounding by 1 / eps.
+    Case("shampoo", {**DECAY, "momentum": 0.9, "every": 2, "eps": 1e-2}, {"lr": 0.5}),
     Case("signsgd", DECAY, {"lr": falling(5e-3)}),
     Case("simplified_ademamix", {**DECAY, "alpha": 2.0}, {"lr": falling(1e-3)}),
     Case("sm3", {**DECAY, "momentum": 0.9, "beta": 0.9}, {"lr": 0.3}),
