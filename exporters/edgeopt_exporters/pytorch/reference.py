@@ -104,7 +104,6 @@ class ModuleReference:
                     torch.autograd.backward([outputs[name] for name in reached], list(reached.values()))
             named = [*self._module.named_parameters(), *self._module.named_buffers()]
             return Trained(
-                outputs=arrays,
                 state={name: _to_numpy(tensor) for name, tensor in named},
                 gradients={name: _gradient(parameters[name]) for name in wanted},
             )

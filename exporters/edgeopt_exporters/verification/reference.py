@@ -22,12 +22,10 @@ class Trained:
     """What one training pass of the model gives.
 
     Attributes:
-        outputs: By name.
         state: Every parameter and buffer as the pass leaves it.
         gradients: Of the parameters asked for, in the direction of the outputs' cotangents; zeros where there is none.
     """
 
-    outputs: Arrays
     state: Arrays
     gradients: Arrays
 

@@ -16,20 +16,17 @@ import onnx
 import torch
 from onnxscript import opset18
 
+from edgeopt_exporters.pytorch.translations.numbers import like
+
 __all__ = ["TRANSLATIONS"]
 
 # Its type variables demand a type for each traced value, which translations do not have.
 op: Any = opset18
 
 
-def _like(value: float, array: Any) -> Any:
-    constant = onnx.helper.make_tensor("value", onnx.TensorProto.DOUBLE, [], [value])
-    return op.CastLike(op.Constant(value=constant), array)
-
-
 def _hidden(array: Any) -> Any:
     """Far below any logit, and far enough from the smallest number that adding a logit to it does not overflow."""
-    return _like(-1e4 if array.dtype == onnx.TensorProto.FLOAT16 else -1e30, array)
+    return like(-1e4 if array.dtype == onnx.TensorProto.FLOAT16 else -1e30, array)
 
 
 def _attention(
@@ -49,14 +46,14 @@ def _attention(
         scale = 1 / math.sqrt(query.shape[-1])
     order = list(range(len(query.shape)))
     order[-1], order[-2] = order[-2], order[-1]
-    logits = op.MatMul(op.Mul(query, _like(scale, query)), op.Transpose(key, perm=order))
+    logits = op.MatMul(op.Mul(query, like(scale, query)), op.Transpose(key, perm=order))
     visible = _causal_mask(query, key) if is_causal else attn_mask
     sees_any = None
     if visible is not None:
         if is_causal or visible.dtype == onnx.TensorProto.BOOL:
-            added = op.Where(visible, _like(0.0, query), _hidden(query))
+            added = op.Where(visible, like(0.0, query), _hidden(query))
         else:
-            infinite = op.Equal(visible, _like(-math.inf, query))
+            infinite = op.Equal(visible, like(-math.inf, query))
             added, visible = op.Where(infinite, _hidden(query), visible), op.Not(infinite)
         logits = op.Add(logits, added)
         if not is_causal:
@@ -67,7 +64,7 @@ def _attention(
             sees_any = op.CastLike(counted, query)
     weights = op.Softmax(logits, axis=-1)
     if dropout_p > 0:
-        weights, _ = op.Dropout(weights, _like(dropout_p, weights), op.Constant(value=_TRUE))
+        weights, _ = op.Dropout(weights, like(dropout_p, weights), op.Constant(value=_TRUE))
     result = op.MatMul(weights, value)
     return result if sees_any is None else op.Mul(result, sees_any)
 
