@@ -69,11 +69,11 @@ def export_bundle(name: str, path: Path) -> None:
     from edgeopt import Bundle
     from edgeopt.optimizers import AdamW, as_groups
     from edgeopt.tracing import IR_VERSION, OPSET
-    from edgeopt.training.builder import GraphBuilder
-    from edgeopt.training.groups import resolve
+    from edgeopt.training.graphs.builder import GraphBuilder
     from edgeopt.training.plan import group_numbers
-    from edgeopt.training.state import initial_state
-    from edgeopt.training.update import update_groups
+    from edgeopt.training.updating.groups import resolve
+    from edgeopt.training.updating.state import initial_state
+    from edgeopt.training.updating.update import update_groups
     from edgeopt_runtime.manifest import Manifest
 
     params = parameters(name)

@@ -17,7 +17,7 @@ from edgeopt.canonical.copies import copied, deserialized
 from edgeopt.errors import SignatureError, UnsupportedModelError
 from edgeopt.lowering import lower, uses_random_numbers
 from edgeopt.tracing import Array, Tracer
-from edgeopt.training.simplify import clean_up
+from edgeopt.training.graphs.simplify import clean_up
 
 __all__ = ["Model", "gradient", "hessian_vector", "load", "make_inputs"]
 

@@ -2,75 +2,75 @@
 
 from __future__ import annotations
 
-from edgeopt.optimizers.adabelief import AdaBelief
-from edgeopt.optimizers.adagrad import Adadelta, Adagrad
-from edgeopt.optimizers.adahessian import AdaHessian
-from edgeopt.optimizers.adam import Adam, AdamW
-from edgeopt.optimizers.adam_mini import AdamMini
-from edgeopt.optimizers.adamax import Adamax
-from edgeopt.optimizers.adan import Adan
-from edgeopt.optimizers.adanorm import AdaNorm
-from edgeopt.optimizers.adaptive_muon import AdaMuon, NorMuon
-from edgeopt.optimizers.ademamix import AdEMAMix, SimplifiedAdEMAMix
-from edgeopt.optimizers.adopt import ADOPT
-from edgeopt.optimizers.apollo import APOLLO, APOLLOMini
-from edgeopt.optimizers.asgd import ASGD
-from edgeopt.optimizers.averaging import AveragedAdam
 from edgeopt.optimizers.base import Rule
-from edgeopt.optimizers.bge_adam import BGEAdam
-from edgeopt.optimizers.bounds import AdaBound, AdaMod, AMSBound
-from edgeopt.optimizers.cocob import COCOB
-from edgeopt.optimizers.dadaptation import DAdaptAdam, DAdaptLion, DAdaptSGD
-from edgeopt.optimizers.dadaptation_norms import DAdaptAdaGrad, DAdaptAdan
-from edgeopt.optimizers.diffgrad import DiffGrad
-from edgeopt.optimizers.dion import Dion
-from edgeopt.optimizers.dog import DoG
-from edgeopt.optimizers.factored import CAME, Adafactor
-from edgeopt.optimizers.fadam import FAdam
-from edgeopt.optimizers.fromage import Fromage
-from edgeopt.optimizers.galore import Fira, GaLore
-from edgeopt.optimizers.genie import GENIE
-from edgeopt.optimizers.grams import Grams
-from edgeopt.optimizers.hn_adam import HNAdam
-from edgeopt.optimizers.kron import Kron
-from edgeopt.optimizers.kronecker import AdaFisher, Eva
-from edgeopt.optimizers.lamb import LAMB
-from edgeopt.optimizers.laprop import LaProp
-from edgeopt.optimizers.lars import LARS
-from edgeopt.optimizers.lookahead import Ranger
-from edgeopt.optimizers.lora_rite import LoRARITE
-from edgeopt.optimizers.madgrad import MADGRAD
-from edgeopt.optimizers.mars import MARS
-from edgeopt.optimizers.micro_adam import MicroAdam
-from edgeopt.optimizers.momentum import FISTA, AccSGD, AggMo
-from edgeopt.optimizers.momo import MoMo, MoMoAdam
-from edgeopt.optimizers.muon import Muon
-from edgeopt.optimizers.nadam import NAdam
-from edgeopt.optimizers.novograd import NovoGrad
-from edgeopt.optimizers.padam import PAdam
-from edgeopt.optimizers.pid import PID
-from edgeopt.optimizers.polyak import PolyakSGD
-from edgeopt.optimizers.prodigy import Prodigy
-from edgeopt.optimizers.projection import SGDP, AdamP
-from edgeopt.optimizers.quasi_hyperbolic import QHM, QHAdam
-from edgeopt.optimizers.radam import RAdam
-from edgeopt.optimizers.rmsprop import RMSprop
-from edgeopt.optimizers.rprop import Rprop
-from edgeopt.optimizers.schedule_free import ScheduleFreeAdamW, ScheduleFreeRAdam, ScheduleFreeSGD
-from edgeopt.optimizers.sgd import SGD, SGDW
-from edgeopt.optimizers.sgd_sai import SGDSaI
-from edgeopt.optimizers.shampoo import Shampoo
-from edgeopt.optimizers.sign import Lion, SignSGD, Tiger
-from edgeopt.optimizers.sm3 import SM3
-from edgeopt.optimizers.soap import SOAP
-from edgeopt.optimizers.sofo import SOFO
-from edgeopt.optimizers.sophia import SophiaG, SophiaH
-from edgeopt.optimizers.spam import SPAM, StableSPAM
-from edgeopt.optimizers.sparse import LazyAdam, SparseAdam, SparseSGD
-from edgeopt.optimizers.stable_adamw import StableAdamW
-from edgeopt.optimizers.swats import SWATS
-from edgeopt.optimizers.unpublished import AdaMaxPlus, AMacP, EVAVariance
-from edgeopt.optimizers.yogi import Yogi
+from edgeopt.optimizers.rules.adaptive.adabelief import AdaBelief
+from edgeopt.optimizers.rules.adaptive.adagrad import Adadelta, Adagrad
+from edgeopt.optimizers.rules.adaptive.adam import Adam, AdamW
+from edgeopt.optimizers.rules.adaptive.adamax import Adamax
+from edgeopt.optimizers.rules.adaptive.adan import Adan
+from edgeopt.optimizers.rules.adaptive.adanorm import AdaNorm
+from edgeopt.optimizers.rules.adaptive.ademamix import AdEMAMix, SimplifiedAdEMAMix
+from edgeopt.optimizers.rules.adaptive.adopt import ADOPT
+from edgeopt.optimizers.rules.adaptive.bge_adam import BGEAdam
+from edgeopt.optimizers.rules.adaptive.bounds import AdaBound, AdaMod, AMSBound
+from edgeopt.optimizers.rules.adaptive.diffgrad import DiffGrad
+from edgeopt.optimizers.rules.adaptive.fadam import FAdam
+from edgeopt.optimizers.rules.adaptive.grams import Grams
+from edgeopt.optimizers.rules.adaptive.hn_adam import HNAdam
+from edgeopt.optimizers.rules.adaptive.laprop import LaProp
+from edgeopt.optimizers.rules.adaptive.madgrad import MADGRAD
+from edgeopt.optimizers.rules.adaptive.mars import MARS
+from edgeopt.optimizers.rules.adaptive.nadam import NAdam
+from edgeopt.optimizers.rules.adaptive.padam import PAdam
+from edgeopt.optimizers.rules.adaptive.radam import RAdam
+from edgeopt.optimizers.rules.adaptive.rmsprop import RMSprop
+from edgeopt.optimizers.rules.adaptive.spam import SPAM, StableSPAM
+from edgeopt.optimizers.rules.adaptive.stable_adamw import StableAdamW
+from edgeopt.optimizers.rules.adaptive.unpublished import AdaMaxPlus, AMacP, EVAVariance
+from edgeopt.optimizers.rules.adaptive.yogi import Yogi
+from edgeopt.optimizers.rules.curvature.adahessian import AdaHessian
+from edgeopt.optimizers.rules.curvature.kronecker import AdaFisher, Eva
+from edgeopt.optimizers.rules.curvature.sofo import SOFO
+from edgeopt.optimizers.rules.curvature.sophia import SophiaG, SophiaH
+from edgeopt.optimizers.rules.layerwise.fromage import Fromage
+from edgeopt.optimizers.rules.layerwise.lamb import LAMB
+from edgeopt.optimizers.rules.layerwise.lars import LARS
+from edgeopt.optimizers.rules.layerwise.novograd import NovoGrad
+from edgeopt.optimizers.rules.layerwise.projection import SGDP, AdamP
+from edgeopt.optimizers.rules.lean.adam_mini import AdamMini
+from edgeopt.optimizers.rules.lean.apollo import APOLLO, APOLLOMini
+from edgeopt.optimizers.rules.lean.factored import CAME, Adafactor
+from edgeopt.optimizers.rules.lean.galore import Fira, GaLore
+from edgeopt.optimizers.rules.lean.micro_adam import MicroAdam
+from edgeopt.optimizers.rules.lean.sm3 import SM3
+from edgeopt.optimizers.rules.lean.sparse import LazyAdam, SparseAdam, SparseSGD
+from edgeopt.optimizers.rules.matrix.adaptive_muon import AdaMuon, NorMuon
+from edgeopt.optimizers.rules.matrix.dion import Dion
+from edgeopt.optimizers.rules.matrix.kron import Kron
+from edgeopt.optimizers.rules.matrix.lora_rite import LoRARITE
+from edgeopt.optimizers.rules.matrix.muon import Muon
+from edgeopt.optimizers.rules.matrix.shampoo import Shampoo
+from edgeopt.optimizers.rules.matrix.soap import SOAP
+from edgeopt.optimizers.rules.rate_free.cocob import COCOB
+from edgeopt.optimizers.rules.rate_free.dadaptation import DAdaptAdam, DAdaptLion, DAdaptSGD
+from edgeopt.optimizers.rules.rate_free.dadaptation_norms import DAdaptAdaGrad, DAdaptAdan
+from edgeopt.optimizers.rules.rate_free.dog import DoG
+from edgeopt.optimizers.rules.rate_free.momo import MoMo, MoMoAdam
+from edgeopt.optimizers.rules.rate_free.polyak import PolyakSGD
+from edgeopt.optimizers.rules.rate_free.prodigy import Prodigy
+from edgeopt.optimizers.rules.rate_free.schedule_free import ScheduleFreeAdamW, ScheduleFreeRAdam, ScheduleFreeSGD
+from edgeopt.optimizers.rules.sgd.asgd import ASGD
+from edgeopt.optimizers.rules.sgd.genie import GENIE
+from edgeopt.optimizers.rules.sgd.momentum import FISTA, AccSGD, AggMo
+from edgeopt.optimizers.rules.sgd.pid import PID
+from edgeopt.optimizers.rules.sgd.quasi_hyperbolic import QHM, QHAdam
+from edgeopt.optimizers.rules.sgd.rprop import Rprop
+from edgeopt.optimizers.rules.sgd.sgd import SGD, SGDW
+from edgeopt.optimizers.rules.sgd.sgd_sai import SGDSaI
+from edgeopt.optimizers.rules.sgd.sign import Lion, SignSGD, Tiger
+from edgeopt.optimizers.rules.sgd.swats import SWATS
+from edgeopt.optimizers.wrappers.averaging import AveragedAdam
+from edgeopt.optimizers.wrappers.lookahead import Ranger
 
 __all__ = ["OPTIMIZERS"]
 

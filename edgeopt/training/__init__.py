@@ -1,8 +1,8 @@
 """Composes forward, loss, backward and update into the graphs of a bundle."""
 
 from edgeopt.training.compose import compose
+from edgeopt.training.examining.statistics import BatchNorm
 from edgeopt.training.forward import ForwardGraph, ForwardModel
-from edgeopt.training.statistics import BatchNorm
 from edgeopt.training.surgery import Replacement, replace_optimizer
 
 __all__ = ["BatchNorm", "ForwardGraph", "ForwardModel", "Replacement", "compose", "replace_optimizer"]

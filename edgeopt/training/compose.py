@@ -14,15 +14,15 @@ from edgeopt.metrics import Metric
 from edgeopt.optimizers import OptimizerLike, as_groups
 from edgeopt.tracing import IR_VERSION, OPSET, to_numpy_dtype
 from edgeopt.tracing.shapes import from_ir
+from edgeopt.training.examining.statistics import BatchNorm, hold_statistics
+from edgeopt.training.examining.suitability import unsuitable_output
+from edgeopt.training.examining.unreached import find_unreached
 from edgeopt.training.forward import ForwardGraph, ForwardModel
-from edgeopt.training.groups import not_frozen, resolve
+from edgeopt.training.graphs.signatures import OPTIONAL, SIGNATURES
 from edgeopt.training.plan import Plan, select_trainable
-from edgeopt.training.signatures import OPTIONAL, SIGNATURES
-from edgeopt.training.state import initial_state
-from edgeopt.training.statistics import BatchNorm, hold_statistics
-from edgeopt.training.suitability import unsuitable_output
-from edgeopt.training.units import JOINED_SIZE
-from edgeopt.training.unreached import find_unreached
+from edgeopt.training.updating.groups import not_frozen, resolve
+from edgeopt.training.updating.state import initial_state
+from edgeopt.training.updating.units import JOINED_SIZE
 from edgeopt.transforms import Transform
 from edgeopt_runtime.manifest import InputSpec, Manifest, OutputSpec
 

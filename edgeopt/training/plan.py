@@ -11,8 +11,8 @@ from edgeopt.losses import Loss
 from edgeopt.metrics import Metric
 from edgeopt.schedules import SCHEDULES, Schedule
 from edgeopt.training.forward import ForwardModel
-from edgeopt.training.groups import Need, UpdateGroup, no_match
-from edgeopt.training.units import Unit
+from edgeopt.training.updating.groups import Need, UpdateGroup, no_match
+from edgeopt.training.updating.units import Unit
 from edgeopt.transforms import Transform
 from edgeopt_runtime.manifest import Hyperparameter
 

@@ -335,7 +335,7 @@ def test_buffers_that_tracing_moved_are_found(monkeypatch):
             return result
 
     original = exporter._to_numpy
-    monkeypatch.setattr(exporter, "_to_numpy", lambda tensor: original(tensor) + (1.0 if tensor.ndim == 0 else 0.0))
+    monkeypatch.setattr(exporter, "_to_numpy", lambda tensor: original(tensor) + np.float32(tensor.ndim == 0))
     with pytest.raises(ExportDifferenceError, match="the output 'output' of predict"):
         export(Counting(), torch.randn(4, 6))
 

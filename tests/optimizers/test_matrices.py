@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgeopt.optimizers.matrices import along_axis, eigen, inverse_root, orthonormal
+from edgeopt.optimizers.arithmetic.matrices import along_axis, eigen, inverse_root, orthonormal
 
 
 def symmetric(size, condition, seed=0):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from edgeopt.optimizers.nibbles import pack, unpack
+from edgeopt.optimizers.arithmetic.nibbles import pack, unpack
 
 DTYPES = [np.float16, np.float32, np.float64]
 LEVELS = array_shapes(max_dims=3, max_side=5).flatmap(

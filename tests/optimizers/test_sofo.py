@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edgeopt.errors import ConfigurationError
 from edgeopt.optimizers import SOFO, GroupArrays
-from edgeopt.optimizers.matrices import largest_eigenvalue
+from edgeopt.optimizers.arithmetic.matrices import largest_eigenvalue
 
 
 def sofo(theta, grads, *, tangents, sketch, lr, damping):

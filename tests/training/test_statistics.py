@@ -18,7 +18,7 @@ from edgeopt.errors import ConfigurationError, SignatureError
 from edgeopt.losses import MSE
 from edgeopt.optimizers import SGD, Group
 from edgeopt.training import ForwardGraph, ForwardModel
-from edgeopt.training.statistics import hold_statistics
+from edgeopt.training.examining.statistics import hold_statistics
 
 
 class Net(nn.Module):

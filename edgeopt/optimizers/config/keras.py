@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from edgeopt.optimizers.adagrad import Adadelta, Adagrad
-from edgeopt.optimizers.adam import Adam
 from edgeopt.optimizers.base import Rule
 from edgeopt.optimizers.config.keras_schedules import schedule
 from edgeopt.optimizers.config.options import Options
-from edgeopt.optimizers.nadam import NAdam
-from edgeopt.optimizers.rmsprop import RMSprop
-from edgeopt.optimizers.sgd import SGD
-from edgeopt.optimizers.sign import Lion
+from edgeopt.optimizers.rules.adaptive.adagrad import Adadelta, Adagrad
+from edgeopt.optimizers.rules.adaptive.adam import Adam
+from edgeopt.optimizers.rules.adaptive.nadam import NAdam
+from edgeopt.optimizers.rules.adaptive.rmsprop import RMSprop
+from edgeopt.optimizers.rules.sgd.sgd import SGD
+from edgeopt.optimizers.rules.sgd.sign import Lion
 
 __all__ = ["KERAS", "convert"]
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from edgeopt.optimizers.adagrad import Adadelta, Adagrad
-from edgeopt.optimizers.adam import Adam
-from edgeopt.optimizers.adamax import Adamax
-from edgeopt.optimizers.ademamix import AdEMAMix, SimplifiedAdEMAMix
-from edgeopt.optimizers.adopt import ADOPT
 from edgeopt.optimizers.base import Rule
 from edgeopt.optimizers.config.optax_schedules import schedule
 from edgeopt.optimizers.config.options import Options
-from edgeopt.optimizers.lamb import LAMB
-from edgeopt.optimizers.nadam import NAdam
-from edgeopt.optimizers.rmsprop import RMSprop
-from edgeopt.optimizers.sgd import SGD
-from edgeopt.optimizers.sign import Lion, SignSGD
-from edgeopt.optimizers.yogi import Yogi
+from edgeopt.optimizers.rules.adaptive.adagrad import Adadelta, Adagrad
+from edgeopt.optimizers.rules.adaptive.adam import Adam
+from edgeopt.optimizers.rules.adaptive.adamax import Adamax
+from edgeopt.optimizers.rules.adaptive.ademamix import AdEMAMix, SimplifiedAdEMAMix
+from edgeopt.optimizers.rules.adaptive.adopt import ADOPT
+from edgeopt.optimizers.rules.adaptive.nadam import NAdam
+from edgeopt.optimizers.rules.adaptive.rmsprop import RMSprop
+from edgeopt.optimizers.rules.adaptive.yogi import Yogi
+from edgeopt.optimizers.rules.layerwise.lamb import LAMB
+from edgeopt.optimizers.rules.sgd.sgd import SGD
+from edgeopt.optimizers.rules.sgd.sign import Lion, SignSGD
 from edgeopt.schedules import Constant
 
 __all__ = ["OPTAX", "convert"]

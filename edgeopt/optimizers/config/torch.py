@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from edgeopt.optimizers.adagrad import Adadelta, Adagrad
-from edgeopt.optimizers.adam import Adam, AdamW
-from edgeopt.optimizers.adamax import Adamax
-from edgeopt.optimizers.asgd import ASGD
 from edgeopt.optimizers.base import Rule
 from edgeopt.optimizers.config.options import Options
 from edgeopt.optimizers.config.torch_schedules import schedule
-from edgeopt.optimizers.descent import Decay
-from edgeopt.optimizers.factored import Adafactor
-from edgeopt.optimizers.muon import Muon
-from edgeopt.optimizers.nadam import NAdam
-from edgeopt.optimizers.radam import RAdam
-from edgeopt.optimizers.rmsprop import RMSprop
-from edgeopt.optimizers.rprop import Rprop
-from edgeopt.optimizers.sgd import SGD
+from edgeopt.optimizers.rules.adaptive.adagrad import Adadelta, Adagrad
+from edgeopt.optimizers.rules.adaptive.adam import Adam, AdamW
+from edgeopt.optimizers.rules.adaptive.adamax import Adamax
+from edgeopt.optimizers.rules.adaptive.nadam import NAdam
+from edgeopt.optimizers.rules.adaptive.radam import RAdam
+from edgeopt.optimizers.rules.adaptive.rmsprop import RMSprop
+from edgeopt.optimizers.rules.descent import Decay
+from edgeopt.optimizers.rules.lean.factored import Adafactor
+from edgeopt.optimizers.rules.matrix.muon import Muon
+from edgeopt.optimizers.rules.sgd.asgd import ASGD
+from edgeopt.optimizers.rules.sgd.rprop import Rprop
+from edgeopt.optimizers.rules.sgd.sgd import SGD
 
 __all__ = ["TORCH", "convert"]
 

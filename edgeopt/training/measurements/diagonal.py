@@ -12,9 +12,9 @@ from edgeopt.errors import SignatureError
 from edgeopt.losses import CrossEntropy
 from edgeopt.optimizers import Measurement, Rademacher
 from edgeopt.tracing import Array, op
-from edgeopt.training.groups import Need
+from edgeopt.training.graphs.noise import draw
 from edgeopt.training.measurements.passes import Estimator, Passes
-from edgeopt.training.noise import draw
+from edgeopt.training.updating.groups import Need
 
 __all__ = ["GaussNewtonBartlettDiagonal", "Hutchinson"]
 

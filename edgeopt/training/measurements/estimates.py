@@ -17,8 +17,7 @@ from edgeopt.optimizers import (
     Measurement,
 )
 from edgeopt.tracing import Array, op
-from edgeopt.training.builder import GraphBuilder
-from edgeopt.training.groups import Need
+from edgeopt.training.graphs.builder import GraphBuilder
 from edgeopt.training.measurements.diagonal import GaussNewtonBartlettDiagonal, Hutchinson
 from edgeopt.training.measurements.layers import LayerMeans
 from edgeopt.training.measurements.loss import MeanLoss
@@ -26,6 +25,7 @@ from edgeopt.training.measurements.passes import Estimator, Passes
 from edgeopt.training.measurements.sketch import Sketch
 from edgeopt.training.names import STEP
 from edgeopt.training.plan import Plan
+from edgeopt.training.updating.groups import Need
 
 __all__ = ["accumulated_sums", "measured", "measured_sums"]
 

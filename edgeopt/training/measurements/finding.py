@@ -11,7 +11,7 @@ from edgeopt.errors import SignatureError
 from edgeopt.optimizers import KroneckerFactor
 from edgeopt.tracing import Array
 from edgeopt.tracing.site import Site
-from edgeopt.training.builder import GraphBuilder
+from edgeopt.training.graphs.builder import GraphBuilder
 from edgeopt.training.plan import Plan
 
 __all__ = ["Layer", "Layers"]

@@ -11,8 +11,8 @@ from edgeopt.autodiff import backward
 from edgeopt.optimizers import KroneckerFactor, Measurement
 from edgeopt.tracing import Array, op
 from edgeopt.tracing.site import Site
-from edgeopt.training.groups import Need
 from edgeopt.training.measurements.passes import Estimator, Passes
+from edgeopt.training.updating.groups import Need
 
 __all__ = ["LayerMeans"]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from edgeopt import tracing as xp
 from edgeopt.optimizers import Measurement
 from edgeopt.tracing import Array
-from edgeopt.training.groups import Need
 from edgeopt.training.measurements.passes import Estimator, Passes
+from edgeopt.training.updating.groups import Need
 
 __all__ = ["MeanLoss"]
 

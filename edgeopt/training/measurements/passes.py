@@ -12,10 +12,10 @@ from edgeopt import tracing as xp
 from edgeopt.autodiff import backward
 from edgeopt.optimizers import Measurement
 from edgeopt.tracing import Array
-from edgeopt.training.builder import GraphBuilder
-from edgeopt.training.groups import Need
+from edgeopt.training.graphs.builder import GraphBuilder
 from edgeopt.training.measurements.finding import Layers
 from edgeopt.training.plan import Plan
+from edgeopt.training.updating.groups import Need
 from edgeopt_runtime.manifest import InputSpec
 
 __all__ = ["Estimator", "Passes"]

@@ -8,9 +8,9 @@ from edgeopt import tracing as xp
 from edgeopt.autodiff import Linearization, backward
 from edgeopt.optimizers import GaussNewtonSketch, Measurement
 from edgeopt.tracing import Array
-from edgeopt.training.groups import Need
 from edgeopt.training.measurements.passes import Estimator, Passes
 from edgeopt.training.names import measurement_name
+from edgeopt.training.updating.groups import Need
 
 __all__ = ["Sketch"]
 

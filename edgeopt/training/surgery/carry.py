@@ -10,8 +10,8 @@ import numpy as np
 
 from edgeopt.optimizers import Optimizer
 from edgeopt.optimizers.meanings import AVERAGE, COPIES, LATE, MEANINGS, UNCORRECTED, Meaning
-from edgeopt.training.groups import UpdateGroup
 from edgeopt.training.names import STEP, slot_name
+from edgeopt.training.updating.groups import UpdateGroup
 
 __all__ = ["Carried", "OldRule", "carry_over"]
 

@@ -12,7 +12,7 @@ from edgeopt.errors import SignatureError
 from edgeopt.tracing import Array, trace_function
 from edgeopt.tracing.subgraphs import remove_unused
 from edgeopt.training.surgery.cut import Call, Cut
-from edgeopt.training.update import run_transform
+from edgeopt.training.updating.update import run_transform
 from edgeopt.transforms import TRANSFORMS, Transform
 
 __all__ = ["leave_out"]

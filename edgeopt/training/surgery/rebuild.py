@@ -10,15 +10,15 @@ import onnx_ir as ir
 from edgeopt import tracing as xp
 from edgeopt.errors import SignatureError
 from edgeopt.tracing import Array
-from edgeopt.training.accumulation import add_gradients, mean_gradients
-from edgeopt.training.builder import BuiltGraph, GraphBuilder
-from edgeopt.training.groups import UpdateGroup
-from edgeopt.training.state import State
+from edgeopt.training.graphs.accumulation import add_gradients, mean_gradients
+from edgeopt.training.graphs.builder import BuiltGraph, GraphBuilder
 from edgeopt.training.surgery.cut import Cut
 from edgeopt.training.surgery.leave_out import leave_out
-from edgeopt.training.units import Unit
-from edgeopt.training.update import update_groups
-from edgeopt.training.view import look_through
+from edgeopt.training.updating.groups import UpdateGroup
+from edgeopt.training.updating.state import State
+from edgeopt.training.updating.units import Unit
+from edgeopt.training.updating.update import update_groups
+from edgeopt.training.updating.view import look_through
 from edgeopt_runtime.manifest import Joined, TensorSpec
 
 __all__ = ["rebuild"]

@@ -12,14 +12,14 @@ import numpy as np
 from edgeopt.bundle import Bundle
 from edgeopt.errors import SignatureError
 from edgeopt.optimizers import OptimizerLike, as_groups
-from edgeopt.training.groups import UpdateGroup, resolve
 from edgeopt.training.names import ACCUMULATED_WEIGHT, DRAWS, SEED, STEP
 from edgeopt.training.plan import group_numbers, group_provenance
-from edgeopt.training.state import State, initial_state
 from edgeopt.training.surgery.carry import Carried, carry_over
 from edgeopt.training.surgery.cut import Cut
 from edgeopt.training.surgery.rebuild import rebuild
 from edgeopt.training.surgery.seen import seen_parameters
+from edgeopt.training.updating.groups import UpdateGroup, resolve
+from edgeopt.training.updating.state import State, initial_state
 from edgeopt_runtime.manifest import Manifest
 
 __all__ = ["Replacement", "replace_optimizer"]

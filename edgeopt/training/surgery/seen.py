@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from edgeopt.training.simplify import remove_unused
+from edgeopt.training.graphs.simplify import remove_unused
 from edgeopt.training.surgery.cut import Cut
 from edgeopt_runtime import BundleContents, TrainingSession
 from edgeopt_runtime.manifest import GraphOutput, Signature

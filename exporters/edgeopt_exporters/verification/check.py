@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from edgeopt.bundle import Bundle
 from edgeopt.errors import ExportDifferenceError
 from edgeopt.losses import Loss
-from edgeopt.training.loss_graph import loss_graph
+from edgeopt.training.graphs.loss_graph import loss_graph
 from edgeopt.training.names import accumulator_name
 from edgeopt_exporters.verification.comparing import GRADIENTS, OUTPUTS, Difference, compare
 from edgeopt_exporters.verification.reference import Arrays, Reference, ReferenceFailed, Trained

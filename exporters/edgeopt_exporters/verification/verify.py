@@ -10,8 +10,8 @@ from edgeopt.bundle import Bundle
 from edgeopt.lowering import uses_random_numbers
 from edgeopt.optimizers import as_groups
 from edgeopt.training import ForwardModel, compose
-from edgeopt.training.groups import not_frozen
 from edgeopt.training.plan import select_trainable
+from edgeopt.training.updating.groups import not_frozen
 from edgeopt_exporters.verification.check import Check, Problem
 from edgeopt_exporters.verification.quartile import with_quartiles
 from edgeopt_exporters.verification.reference import Reference, ReferenceFailed

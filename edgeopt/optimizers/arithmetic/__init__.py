@@ -1,0 +1,1 @@
+"""What rules compute with: averages, norms, matrices, branches. Nothing here knows a rule."""

@@ -1,0 +1,1 @@
+"""Rules that measure second derivatives, or what enters and leaves layers."""

@@ -1,0 +1,1 @@
+"""Rules that treat a weight as a matrix: orthogonal steps and preconditioners."""

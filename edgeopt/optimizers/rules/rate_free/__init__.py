@@ -1,0 +1,1 @@
+"""Rules that find the learning rate, or the schedule, by themselves."""

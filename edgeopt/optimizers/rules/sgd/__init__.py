@@ -1,0 +1,1 @@
+"""Rules of the gradient, its momentum or its sign."""
