@@ -81,6 +81,13 @@ class Optimizer(ABC):
         """
         return True
 
+    #: Slots that storage formats leave alone, though their names are those of others which need not be exact.
+    exact_slots: ClassVar[frozenset[str]] = frozenset()
+
+    def joins(self, param: NumpyArray) -> bool:
+        """Whether this parameter may be joined with others, see `elementwise`."""
+        return self.elementwise
+
     def init(self, param: NumpyArray) -> dict[str, NumpyArray]:
         """Return the first value of each slot of a parameter, in a fixed order.
 

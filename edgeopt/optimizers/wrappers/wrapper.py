@@ -43,6 +43,10 @@ class Wrapper(Optimizer):
         """As the inner optimizer."""
         return self.inner.elementwise
 
+    def joins(self, param: NumpyArray) -> bool:
+        """As the inner optimizer."""
+        return self.inner.joins(param)
+
     def init(self, param: NumpyArray) -> dict[str, NumpyArray]:
         """Return the slots of the inner optimizer."""
         return self.inner.init(param)

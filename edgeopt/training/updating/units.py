@@ -82,7 +82,7 @@ def make_units(
     small: dict[np.dtype[Any], list[str]] = {}
     for name, parameter in parameters.items():
         fixed = any(isinstance(need, Noise) and need.shape is not None for need in ingredients[name].values())
-        if rule.elementwise and parameter.size <= largest and not fixed:
+        if parameter.size <= largest and rule.joins(parameter) and not fixed:
             small.setdefault(parameter.dtype, []).append(name)
     units = []
     for dtype, names in small.items():

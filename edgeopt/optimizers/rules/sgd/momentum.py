@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -76,6 +76,9 @@ class AccSGD(Descent):
     Raises:
         ConfigurationError: A number out of its range.
     """
+
+    # The buffer is a second copy of the parameter.
+    exact_slots: ClassVar[frozenset[str]] = frozenset({"momentum_buffer"})
 
     kappa: float = 1000.0
     xi: float = 10.0

@@ -1,0 +1,56 @@
+"""Arrays cut into blocks, each with a scale of its own."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from edgeopt.array_types import Array, Namespace
+
+__all__ = ["block_count", "normalised", "scaled", "to_blocks", "whole"]
+
+
+def block_count(shape: tuple[int, ...], block: int) -> int:
+    """How many blocks an array makes; the last one may be shorter."""
+    return max(1, math.ceil(math.prod(shape) / block))
+
+
+def to_blocks(xp: Namespace, array: Array, block: int) -> Array:
+    """The array as rows of `block` elements, in C order; zeros fill the last row."""
+    size = math.prod(int(dim) for dim in array.shape)
+    count = block_count((size,), block)
+    flat = xp.reshape(array, (size,))
+    if count * block > size:
+        padding = xp.broadcast_to(xp.zeros_like(xp.sum(flat)), (count * block - size,))
+        flat = xp.concat([flat, padding])
+    return xp.reshape(flat, (count, block))
+
+
+def whole(xp: Namespace, rows: Array, shape: tuple[int, ...]) -> Array:
+    """The array that `to_blocks` was given, in its shape."""
+    size = math.prod(shape)
+    count, block = (int(dim) for dim in rows.shape)
+    flat = xp.reshape(rows, (count * block,))
+    if count * block > size:
+        flat = flat.tracer.emit("Slice", flat, [0], [size]) if hasattr(flat, "tracer") else flat[:size]
+    return xp.reshape(flat, shape)
+
+
+def normalised(xp: Namespace, rows: Array) -> tuple[Array, Array]:
+    """The rows divided by their largest magnitudes, and these; a row of zeros stays zero.
+
+    Magnitudes so small that their reciprocal overflows are taken for zero: nothing of them would be left in 8 bits.
+    """
+    absmax = xp.max(xp.abs(rows), axis=1, keepdims=True)
+    divisor = xp.where(absmax > 0.0, absmax, xp.ones_like(absmax))
+    return rows / divisor, xp.reshape(absmax, (int(rows.shape[0]),))
+
+
+def scaled(xp: Namespace, rows: Array, absmax: Array) -> Array:
+    """The inverse of `normalised`."""
+    return rows * xp.reshape(absmax, (int(rows.shape[0]), 1))
+
+
+def like(xp: Namespace, table: Any, dtype: Any) -> Array:
+    """A constant in the dtype that is computed in."""
+    return xp.astype(xp.asarray(table), dtype)

@@ -1,0 +1,104 @@
+"""Blockwise quantization to the nearest value of a table."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from edgeopt.array_types import Array, Namespace
+from edgeopt.checks import require
+from edgeopt.quantization.base import Format, Parts
+from edgeopt.quantization.blocks import block_count, like, normalised, scaled, to_blocks, whole
+
+__all__ = ["Codebook"]
+
+
+@dataclass(frozen=True)
+class Codebook(Format):
+    """Each block is divided by its largest magnitude, and each quotient becomes the nearest value of a table::
+
+        a_b = max |x_b|        code = argmin_k |x / a_b - table_k|        x ≈ table_code · a_b
+
+    The parts are `codes` and `absmax`, one number of the array's type for each block. Codes of 8 bits have the array's
+    shape; those of 4 bits lie two in a byte, the first one in the upper half. A tie goes to the smaller value.
+
+    The layout is that of bitsandbytes (`quantize_blockwise`, `quantize_4bit`) and torchao (`OptimState8bit`,
+    `OptimState4bit`), whose codes these equal where they compute the nearest value too.
+
+    Args:
+        table: The values, ascending, between -1 and 1; at most 256.
+        block: How many elements share a scale.
+        codes: The byte that stands for each value; its place in the table where None.
+
+    Raises:
+        ConfigurationError: The table is not ascending or too long, or a block is empty or odd.
+    """
+
+    table: tuple[float, ...]
+    block: int = 256
+    codes: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        require(1 < len(self.table) <= 256, f"a table has 2 to 256 values, got {len(self.table)}")
+        require(all(a < b for a, b in zip(self.table, self.table[1:], strict=False)), "the table must be ascending")
+        require(self.block > 0 and self.block % 2 == 0, f"block must be even and above 0, got {self.block!r}")
+        require(self.codes is None or len(self.codes) == len(self.table), "there must be a code for each value")
+
+    @property
+    def packed(self) -> bool:
+        """Whether two codes share a byte."""
+        return len(self.table) <= 16 and self.codes is None
+
+    def encode(self, xp: Namespace, array: Array, uniform: Array | None = None) -> dict[str, Array]:
+        """The codes and the largest magnitude of each block; see `Format.encode`."""
+        rows, absmax = normalised(xp, to_blocks(xp, array, self.block))
+        codes = self._nearest(xp, rows)
+        if self.packed:
+            count = int(rows.shape[0]) * self.block // 2
+            pairs = xp.reshape(xp.astype(codes, array.dtype), (count, 2))
+            packed = xp.sum(pairs * like(xp, np.asarray([[16.0, 1.0]]), array.dtype), axis=1)
+            return {"codes": xp.astype(packed, xp.uint8), "absmax": absmax}
+        shape = tuple(int(dim) for dim in array.shape)
+        return {"codes": whole(xp, xp.astype(codes, xp.uint8), shape), "absmax": absmax}
+
+    def decode(self, xp: Namespace, parts: Parts, shape: tuple[int, ...], dtype: Any) -> Array:
+        """The nearest values, scaled; see `Format.decode`."""
+        values = like(xp, self._by_code(), dtype)
+        codes, count = parts["codes"], block_count(shape, self.block)
+        if self.packed:
+            both = xp.astype(codes, dtype)
+            upper = xp.floor(both * 0.0625)
+            codes = xp.reshape(xp.stack([upper, both - 16.0 * upper], axis=1), (count * self.block,))
+            rows = xp.reshape(xp.take(values, xp.astype(codes, xp.int32), axis=0), (count, self.block))
+        else:
+            found = xp.take(values, xp.reshape(xp.astype(codes, xp.int32), (math.prod(shape),)), axis=0)
+            rows = to_blocks(xp, found, self.block)
+        return whole(xp, scaled(xp, rows, parts["absmax"]), shape)
+
+    def _by_code(self) -> np.ndarray[Any, Any]:
+        if self.codes is None:
+            return np.asarray(self.table, np.float32)
+        values = np.zeros(256, np.float32)
+        values[list(self.codes)] = self.table
+        return values
+
+    def _nearest(self, xp: Namespace, rows: Array) -> Array:
+        """The codes of the nearest values, int32: a binary search among the middles between neighbours."""
+        table = np.asarray(self.table, np.float32).astype(np.float64)
+        steps = math.ceil(math.log2(len(table)))
+        # One beyond the last is never reached.
+        middles = np.full(2**steps - 1, np.inf)
+        middles[: len(table) - 1] = (table[:-1] + table[1:]) / 2
+        limits = like(xp, middles, rows.dtype)
+        size = int(rows.shape[0]) * int(rows.shape[1])
+        flat = xp.reshape(rows, (size,))
+        places = xp.astype(flat > like(xp, middles[2 ** (steps - 1) - 1], rows.dtype), xp.int32) * 2 ** (steps - 1)
+        for step in range(steps - 2, -1, -1):
+            above = flat > xp.take(limits, places + (2**step - 1), axis=0)
+            places = places + xp.astype(above, xp.int32) * 2**step
+        if self.codes is not None:
+            places = xp.take(xp.asarray(np.asarray(self.codes, np.int32)), places, axis=0)
+        return xp.reshape(places, tuple(int(dim) for dim in rows.shape))
