@@ -249,7 +249,7 @@ def test_gauss_newton_bartlett_needs_a_plain_softmax(forward_model, loss):
 
 def test_fixed_numbers_are_on_the_fused_node(forward_model):
     model = forward_model(scaled, WEIGHTS, ("batch", 4))
-    bundle = compose(model, loss=MSE(), optimizer=Lookahead(SGD(0.1, momentum=0.9, nesterov=True), every=7))
+    bundle = compose(model, loss=MSE(), optimizer=Lookahead(SGD(0.1, momentum=0.9, nesterov=True), k=7))
     nodes = onnx.load_from_string(bundle.contents().graphs["step.onnx"]).graph.node
     (node,) = [node for node in nodes if node.op_type == "Lookahead"]
     flags = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}

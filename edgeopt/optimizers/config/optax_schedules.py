@@ -14,7 +14,7 @@ __all__ = ["OPTAX_SCHEDULES", "line", "schedule"]
 def line(first: float, last: float, steps: int) -> Schedule:
     """A straight line up or down, and its end from then on."""
     top = max(first, last)
-    return Linear(top, steps, first / top if top else 0.0, last / top if top else 1.0)
+    return Linear(top, first / top if top else 0.0, last / top if top else 1.0, steps)
 
 
 def _delayed(o: Options, first: float, then: Schedule) -> Schedule:
@@ -56,7 +56,7 @@ def _polynomial(o: Options) -> Schedule:
         return _delayed(o, first, line(first, last, steps))
     if not 0 <= last <= first:
         o.refuse("only a polynomial that falls has an equal here")
-    return _delayed(o, first, Polynomial(first, steps, power, final=last / first if first else 0.0))
+    return _delayed(o, first, Polynomial(first, steps, power, min_lr_ratio=last / first if first else 0.0))
 
 
 def _piecewise_constant(o: Options) -> Schedule:

@@ -49,7 +49,9 @@ def _cosine(o: Options, lr: float) -> Schedule:
 
 
 def _restarts(o: Options, lr: float) -> Schedule:
-    return CosineRestarts(lr, o.count("T_0"), o.count("T_mult", 1), _final(o, o.number("eta_min", 0.0), lr))
+    eta_min = o.number("eta_min", 0.0)
+    _final(o, eta_min, lr)
+    return CosineRestarts(lr, o.count("T_0"), o.count("T_mult", 1), eta_min)
 
 
 def _cyclic(o: Options, lr: float) -> Schedule:
@@ -59,7 +61,7 @@ def _cyclic(o: Options, lr: float) -> Schedule:
     low, high, up = o.number("base_lr"), o.number("max_lr"), o.count("step_size_up", 2000)
     down = o.take("step_size_down")
     mode = o.take("mode", "triangular")
-    return Cyclic(high, _final(o, low, high), up, up if down is None else int(down), mode, o.number("gamma", 1.0))
+    return Cyclic(high, low, up, None if down is None else int(down), mode, o.number("gamma", 1.0))
 
 
 def _one_cycle(o: Options, lr: float) -> Schedule:
@@ -71,10 +73,15 @@ def _one_cycle(o: Options, lr: float) -> Schedule:
         if epochs is None or per_epoch is None:
             o.refuse("`total_steps`, or `epochs` and `steps_per_epoch`, must be given")
         total = epochs * per_epoch
-    anneal = {"cos": "cosine", "linear": "linear"}.get(o.take("anneal_strategy", "cos"), "unknown")
-    rise, div, final_div = o.number("pct_start", 0.3), o.number("div_factor", 25.0), o.number("final_div_factor", 1e4)
-    peak, phases = o.number("max_lr"), o.flag("three_phase")
-    return OneCycle(peak, int(total), rise, div, final_div, anneal, phases)  # type: ignore[arg-type] # checked there
+    return OneCycle(
+        o.number("max_lr"),
+        int(total),
+        pct_start=o.number("pct_start", 0.3),
+        div_factor=o.number("div_factor", 25.0),
+        final_div_factor=o.number("final_div_factor", 1e4),
+        anneal_strategy=o.take("anneal_strategy", "cos"),
+        three_phase=o.flag("three_phase"),
+    )
 
 
 def _sequential(o: Options, lr: float) -> Schedule:
@@ -98,7 +105,7 @@ TORCH_SCHEDULES: dict[str, Callable[[Options, float], Schedule]] = {
     "CyclicLR": _cyclic,
     "ExponentialLR": lambda o, lr: Exponential(lr, o.number("gamma")),
     "LinearLR": lambda o, lr: Linear(
-        lr, o.count("total_iters", 5), o.number("start_factor", 1 / 3), o.number("end_factor", 1.0)
+        lr, o.number("start_factor", 1 / 3), o.number("end_factor", 1.0), o.count("total_iters", 5)
     ),
     "MultiStepLR": lambda o, lr: MultiStep(lr, tuple(sorted(o.take("milestones"))), o.number("gamma", 0.1)),
     "OneCycleLR": _one_cycle,
