@@ -20,12 +20,9 @@ def with_settings(rule: Optimizer, settings: Mapping[str, Any]) -> Optimizer:
     Raises:
         ConfigurationError: The rule has no such field, or refuses the value.
     """
-    if not settings:
-        return rule
-    known: dict[str, Any] = {}
-    if is_dataclass(rule):
-        known = {field.name: getattr(rule, field.name) for field in fields(rule)}
-    return type(rule)(**{**known, **expanded(type(rule), settings)})
+    names: set[str] = {field.name for field in fields(rule)} if is_dataclass(rule) else set()
+    known = {name: getattr(rule, name) for name in names} if settings else {}
+    return type(rule)(**{**known, **expanded(type(rule), settings)}) if settings else rule
 
 
 def rate(xp: Namespace, rule: Optimizer, lr: Any, done: int | Array, scalar: Callable[[Any], Array]) -> Array:

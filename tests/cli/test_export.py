@@ -21,7 +21,7 @@ def test_options_reach_the_bundle(run: Any, here: Path) -> None:
     result = run(
         *("export", "a_model:build", "--out", "made.edgeopt", "--loss", "cross_entropy:label_smoothing=0.1"),
         *("--optimizer", "sgd:momentum=0.9", "--lr", 0.5, "--schedule", "warmup_linear:warmup_steps=3,total_steps=30"),
-        *("--transform", "clip_by_value:max_value=2", "--transform", "clip_by_global_norm:max_norm=1"),
+        *("--transform", "clip_by_value:clip_value=2", "--transform", "clip_by_global_norm:max_norm=1"),
         *("--metric", "accuracy", "--trainable", "2.*", "--seed", 7),
     )
     assert result.code == 0
@@ -33,7 +33,7 @@ def test_options_reach_the_bundle(run: Any, here: Path) -> None:
         "schedule.warmup_steps": 3.0,
         "schedule.total_steps": 30.0,
         "optimizer.momentum": 0.9,
-        "clip_by_value.max_value": 2.0,
+        "clip_by_value.clip_value": 2.0,
         "clip_by_global_norm.max_norm": 1.0,
     }
     trainable = [spec.name for spec in bundle.manifest.tensors if spec.trainable]
