@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, get_args
 from edgeopt.array_types import Array, Namespace
 from edgeopt.checks import at_least, fraction, positive, require
 from edgeopt.schedules.base import Schedule
-from edgeopt.schedules.progress import half_wave, share
+from edgeopt.schedules.progress import half_wave
 
 __all__ = ["Cyclic", "OneCycle"]
 
@@ -97,7 +97,8 @@ class OneCycle(Schedule):
 
     def __call__(self, xp: Namespace, hyper: Mapping[str, Array], step: Array) -> Array:
         """Return the rate of the update that follows `step` completed ones."""
-        done, peak, end = xp.astype(step, xp.float64), hyper["lr"], hyper["total_steps"] - 1.0
+        peak, end = hyper["lr"], hyper["total_steps"] - 1.0
+        done = xp.minimum(xp.astype(step, xp.float64), end)
         top = hyper["pct_start"] * hyper["total_steps"] - 1.0
         initial = peak / hyper["div_factor"]
         final = initial / hyper["final_div_factor"]
@@ -112,6 +113,8 @@ class OneCycle(Schedule):
 
     def _between(self, xp: Namespace, first: Array, last: Array, into: Array, length: Array) -> Array:
         """The rate after `into` of the `length` updates of a phase."""
-        remaining = share(xp, length - into, length)
+        # A phase may be shorter than one update; one that has no length is over.
+        whole = xp.where(length > 0, length, xp.ones_like(length))
+        remaining = xp.clip((length - into) / whole, 0.0, 1.0)
         weight = half_wave(xp, remaining) if self.anneal_strategy == "cos" else remaining
         return last + (first - last) * weight

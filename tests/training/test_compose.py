@@ -114,9 +114,9 @@ def test_hyperparameters_are_inputs_with_defaults() -> None:
         "schedule.warmup_steps": 2.0,
         "schedule.total_steps": 10.0,
         "optimizer.momentum": 0.9,
-        "clip_by_value.max_value": 1.0,
+        "clip_by_value.clip_value": 1.0,
         "clip_by_global_norm.max_norm": 2.0,
-        "clip_by_value_2.max_value": 3.0,
+        "clip_by_value_2.clip_value": 3.0,
     }
 
 

@@ -253,6 +253,6 @@ def test_fixed_numbers_are_on_the_fused_node(forward_model):
     nodes = onnx.load_from_string(bundle.contents().graphs["step.onnx"]).graph.node
     (node,) = [node for node in nodes if node.op_type == "Lookahead"]
     flags = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
-    assert flags["every"] == 7
+    assert flags["k"] == 7
     assert flags["inner"] == b"SGD"
     assert flags["inner_nesterov"] == 1

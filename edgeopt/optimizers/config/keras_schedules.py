@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -46,7 +47,9 @@ def _polynomial(o: Options) -> Schedule:
 def _piecewise(o: Options) -> Schedule:
     boundaries, values = o.take("boundaries", ()), o.take("values", ())
     # A boundary still has the value in front of it.
-    return Sequential(tuple(Constant(float(value)) for value in values), tuple(int(each) + 1 for each in boundaries))
+    return Sequential(
+        tuple(Constant(float(value)) for value in values), tuple(math.floor(each) + 1 for each in boundaries)
+    )
 
 
 def _cosine(o: Options) -> Schedule:
