@@ -28,7 +28,8 @@ def from_config(config: Any) -> Optimizer | ParameterGroups:
 
             - PyTorch: an optimizer; or `{"name": class, "defaults": options}`; or
               `{"name": class, "param_groups": groups}` as in a `state_dict`. With `"scheduler"`, a mapping
-              `{"name": class of torch.optim.lr_scheduler, "kwargs": arguments}`, the rate follows it.
+              `{"name": class of torch.optim.lr_scheduler, "kwargs": arguments}`, the rate follows it, from the rate
+              that it began with.
             - optax: `{"name": function, "kwargs": arguments}`, where `learning_rate` is a number or again
               `{"name": schedule, "kwargs": arguments}`.
             - Keras: the dictionary of `get_config()`, or of `keras.optimizers.serialize()`.
@@ -70,6 +71,14 @@ def _torch(config: Mapping[str, Any]) -> Optimizer | ParameterGroups:
     _known_keys(config, "torch.optim", ("name", "defaults", "param_groups", "scheduler"))
     name = _name(config.get("name"), "torch.optim", torch.TORCH)
     groups = config.get("param_groups", [config.get("defaults")])
+    if not isinstance(groups, Sequence) or not all(isinstance(group, Mapping) for group in groups):
+        raise ConfigurationError(f"torch.optim.{name}: options must be mappings; give one of {FORMS}.")
+    for group in groups if "scheduler" not in config else ():
+        if group.get("initial_lr", group.get("lr")) != group.get("lr"):
+            raise ConfigurationError(
+                f"torch.optim.{name}: a scheduler has moved the rate from {group['initial_lr']} to {group['lr']}. "
+                'Describe it under "scheduler", or give "scheduler": None for a constant rate.'
+            )
     rules = [torch.convert(name, group, config.get("scheduler")) for group in groups]
     if not rules:
         raise ConfigurationError(f"torch.optim.{name}: there is no parameter group.")

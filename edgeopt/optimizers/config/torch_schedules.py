@@ -24,7 +24,7 @@ from edgeopt.schedules import (
 
 __all__ = ["TORCH_SCHEDULES", "schedule"]
 
-IGNORED = ("last_epoch", "verbose", "optimizer")
+IGNORED = ("verbose", "optimizer")
 
 
 # Schedulers of which several of one optimizer multiply each other, `eta_min` left out.
@@ -158,6 +158,9 @@ def schedule(config: Mapping[str, Any], lr: float) -> Schedule:
     o = Options(f"torch.optim.lr_scheduler.{name}", config.get("kwargs", {}), IGNORED)
     if name not in TORCH_SCHEDULES:
         o.refuse(f"there is no equal; there is one of {', '.join(TORCH_SCHEDULES)}")
+    o.only(
+        "last_epoch", -1, because="begins in the middle, and a rule at its first update: load the count with a state"
+    )
     made = TORCH_SCHEDULES[name](o, lr)
     o.finish()
     return made
