@@ -66,7 +66,8 @@ class Hyperparameters:
         if not matches:
             raise HyperparameterError(
                 f"The bundle has no hyperparameter `{name}`; it has {', '.join(self.arrays) or 'none'}. Others are "
-                "fixed when the bundle is exported."
+                "fixed at export, and so are terms that were left out for being 0 there: export with the number above "
+                "0 to change it on the device."
             )
         return matches[0]
 
