@@ -13,6 +13,7 @@ import numpy as np
 from edgeopt.arguments import Component
 from edgeopt.array_types import Array, Namespace
 from edgeopt.checks import at_least, fraction
+from edgeopt.optimizers.half import in_float32
 from edgeopt.optimizers.ingredients import Ingredient
 from edgeopt.schedules import Schedule, as_schedule
 from edgeopt.schedules.base import annotated, numbers, static
@@ -68,6 +69,12 @@ class Optimizer(metaclass=Component):
     Most rules update each parameter on its own and implement `init` and `update`. A rule whose step depends on all
     parameters of its group together is a `Collective`.
     """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name in ("update", "update_all", "view"):
+            if name in vars(cls):
+                setattr(cls, name, in_float32(name, vars(cls)[name]))
 
     @property
     @abstractmethod
@@ -149,9 +156,11 @@ class Optimizer(metaclass=Component):
 class Rule(Optimizer):
     """An update rule of its own, with a learning rate.
 
-    A rule computes in the dtype of the parameter it is given. Its slots have that dtype, except for scalars that follow
-    from the step and the learning rate alone, which are float64, and for what is kept as integers, which are int16 or
-    uint8. ONNX Runtime computes little in those two: the rule casts them, and computes in others.
+    A rule computes in the dtype of the parameter it is given, but with float16 in float32: what it sees of a float16
+    parameter, of its gradient and its slots are float32 arrays, and what it returns is rounded. Its slots have that
+    dtype, except for scalars that follow from the step and the learning rate alone, which are float64, and for what is
+    kept as integers, which are int16 or uint8. ONNX Runtime computes little in those two: the rule casts them, and
+    computes in others.
 
     Fields annotated `float` are the rule's numbers. They must be finite and, but for those in `any_sign`, at least 0;
     those called `beta…` are rates of moving averages and must be below 1. Static are all other fields, numbers made

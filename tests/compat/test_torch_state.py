@@ -277,7 +277,7 @@ def test_counts_that_contradict_each_other_are_refused() -> None:
     assert load_torch_state(state, saved, names, scheduler={"last_epoch": 2}, step=9)[STEP] == 9
     with pytest.raises(StateError, match="with `last_epoch`"):
         load_torch_state(state, saved, names, scheduler={})
-    for wrong in (-1, 2.5, True):
+    for wrong in (-1, 2.5, True, 2**63):
         with pytest.raises(StateError, match="step must be the number"):
             load_torch_state(state, saved, names, step=wrong)  # type: ignore[arg-type] # wrong on purpose
     with pytest.raises(ConfigurationError, match="begins in the middle"):

@@ -98,7 +98,7 @@ def _completed(counted: int | None, scheduler: Mapping[str, Any] | None, step: i
         step: What the user says.
     """
     if step is not None:
-        if isinstance(step, bool) or not isinstance(step, int) or step < 0:
+        if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < 2**63:
             raise StateError(f"step must be the number of updates so far, got {step!r}.")
         return step
     known = counted if counted is not None and counted >= 0 else None
