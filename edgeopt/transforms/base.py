@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from edgeopt.arguments import Component
 from edgeopt.array_types import Array, Namespace
 
 __all__ = ["Transform"]
 
 
 @dataclass(frozen=True)
-class Transform(ABC):
+class Transform(metaclass=Component):
     """A pure function of all gradients together, applied before the update rule. Transforms run in the given order."""
 
     @abstractmethod
