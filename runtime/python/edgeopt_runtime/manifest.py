@@ -131,9 +131,11 @@ class GraphOutput:
 
     Attributes:
         name: Its name in the graph.
-        kind: ``state``, ``metric``, ``weight`` or ``output``.
+        kind: ``state``, ``metric``, ``weight``, ``output`` or ``check``; a check is 0 if everything that the graph
+            writes is finite, and NaN otherwise.
         tensor: For ``state``: the state tensor it replaces.
-        weight: For a ``metric`` of ``evaluate``: the output that holds its weight in the mean over batches.
+        weight: For a ``metric``: the output that holds its weight in the mean over batches. Those of ``evaluate`` all
+            have one.
     """
 
     name: str
@@ -202,6 +204,12 @@ class Manifest:
         flat = [flat_spec(entry, specs) for entry in self.joined]
         members = {name for entry in self.joined for name in entry.members}
         return (*(spec for spec in specs.values() if spec.name not in members), *flat)
+
+    @property
+    def total_weight(self) -> str | None:
+        """The accumulator that holds the weight of all that was accumulated."""
+        names = (spec.name for spec in self.accumulators if spec.parameter is None and spec.slot is None)
+        return next(names, None)
 
     def to_json(self) -> str:
         """The text of ``manifest.json``; equal manifests give equal text."""

@@ -39,7 +39,7 @@ SIGNATURES = ("step", "accumulate", "apply", "evaluate", "predict", "hessian_vec
 ROLES = ("parameter", "buffer", "optimizer", "counter", "seed")
 INPUT_KINDS = ("model", "loss")
 GRAPH_INPUT_KINDS = ("state", "batch", "hyper", "vector")
-GRAPH_OUTPUT_KINDS = ("state", "metric", "weight", "output")
+GRAPH_OUTPUT_KINDS = ("state", "metric", "weight", "output", "check")
 LONGEST_NAME = 1024
 LARGEST_LENGTH = 2**48
 
