@@ -34,7 +34,8 @@ def test_a_gradient_that_is_not_finite_is_refused_though_the_loss_is(load: Any) 
 
 
 def test_an_optimizer_state_that_overflows_is_refused(load: Any) -> None:
-    with pytest.raises(NonFiniteLossError, match="`exp_avg_sq` of `weight` infinite"):
+    # The root of an infinite square is infinite on new releases, and NaN on ONNX Runtime 1.17.
+    with pytest.raises(NonFiniteLossError, match="The loss is finite, but this step would make"):
         load().step((GOOD[0] * np.float32(1e15), GOOD[1]))
 
 

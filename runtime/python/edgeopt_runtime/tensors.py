@@ -62,8 +62,8 @@ def raw_bytes(array: NDArray[Any]) -> memoryview:
 def not_finite(array: NDArray[Any], dtype: str) -> NDArray[np.bool_]:
     """Which elements are infinite or NaN; bfloat16 is given as the ``uint16`` of the same bits."""
     if dtype == "bfloat16":
-        return (array & 0x7F80) == 0x7F80
-    return ~np.isfinite(array) if array.dtype.kind == "f" else np.zeros(array.shape, np.bool_)
+        return np.equal(array & 0x7F80, 0x7F80)
+    return np.logical_not(np.isfinite(array)) if array.dtype.kind == "f" else np.zeros(array.shape, np.bool_)
 
 
 def is_finite(array: NDArray[Any], dtype: str) -> bool:
