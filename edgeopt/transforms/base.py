@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edgeopt.array_types import Array, Namespace
+from edgeopt.checks import ranges_of
+from edgeopt_runtime.ranges import Range
 
 __all__ = ["Transform"]
 
@@ -18,6 +20,10 @@ class Transform(ABC):
     @abstractmethod
     def hyperparameters(self) -> dict[str, float]:
         """Names and default values of the numbers that `__call__` reads from `hyper`."""
+
+    def ranges(self) -> dict[str, Range]:
+        """The values that a device may give to these numbers, for those that are not free; see `ranges_of`."""
+        return ranges_of(self, self.hyperparameters())
 
     @abstractmethod
     def __call__(

@@ -129,7 +129,7 @@ class ProviderError(EdgeoptError):
 
 
 class HyperparameterError(EdgeoptError):
-    """There is no such hyperparameter, the short name is ambiguous, or the value is not a finite number."""
+    """There is no such hyperparameter, the short name is ambiguous, or the value is no finite number of its range."""
 
     code = "E140"
 

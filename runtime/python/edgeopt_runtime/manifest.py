@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgeopt_runtime.dtypes import DTYPES
+from edgeopt_runtime.ranges import Range
 
 __all__ = [
     "FORMAT",
@@ -102,12 +103,13 @@ class OutputSpec:
 
 @dataclass(frozen=True)
 class Hyperparameter:
-    """A number that may be changed between steps, an input of the graphs of shape ``()``."""
+    """A number that may be changed between steps, an input of the graphs of shape ``()``; without a range, freely."""
 
     name: str
     dtype: str
     default: float
     description: str = ""
+    range: Range | None = None
 
 
 @dataclass(frozen=True)
@@ -254,7 +256,14 @@ def counts_draws(spec: TensorSpec) -> bool:
 
 def _fields(record: Any) -> dict[str, Any]:
     """A record as JSON, without the optional fields it does not use."""
-    fields = {key: list(value) if isinstance(value, tuple) else value for key, value in vars(record).items()}
+    fields = {key: _plain(value) for key, value in vars(record).items()}
     if isinstance(record, TensorSpec) and record.role != "parameter":
         del fields["trainable"]
     return {key: value for key, value in fields.items() if value is not None}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Range):
+        # One without ends allows everything, as no range does.
+        return value.ends() or None
+    return list(value) if isinstance(value, tuple) else value

@@ -333,7 +333,9 @@ class TrainingSession:
         and are saved with the bundle.
 
         Raises:
-            HyperparameterError: A name is unknown or ambiguous, or a value is not a finite number.
+            HyperparameterError: A name is unknown or ambiguous, or a value is not a finite number or not in the range
+                that the rule or schedule allows. Nothing is set then. What several numbers have to keep together, such
+                as a warm-up that is shorter than the whole, is not checked.
         """
         if name is not None:
             if value is None:
