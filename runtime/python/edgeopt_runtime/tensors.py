@@ -62,7 +62,8 @@ def raw_bytes(array: NDArray[Any]) -> memoryview:
 def not_finite(array: NDArray[Any], dtype: str) -> NDArray[np.bool_]:
     """Which elements are infinite or NaN; bfloat16 is given as the ``uint16`` of the same bits."""
     if dtype == "bfloat16":
-        return np.equal(array & 0x7F80, 0x7F80)
+        exponents: NDArray[np.bool_] = np.equal(array & 0x7F80, 0x7F80)
+        return exponents
     return np.logical_not(np.isfinite(array)) if array.dtype.kind == "f" else np.zeros(array.shape, np.bool_)
 
 
