@@ -30,6 +30,7 @@ from edgeopt_runtime.manifest import (
     Signature,
     TensorSpec,
 )
+from edgeopt_runtime.ranges import Range
 
 __all__ = ["SIGNATURES", "STATE_FILE", "parse_manifest", "parse_version"]
 
@@ -39,7 +40,8 @@ SIGNATURES = ("step", "accumulate", "apply", "evaluate", "predict", "hessian_vec
 ROLES = ("parameter", "buffer", "optimizer", "counter", "seed")
 INPUT_KINDS = ("model", "loss")
 GRAPH_INPUT_KINDS = ("state", "batch", "hyper", "vector")
-GRAPH_OUTPUT_KINDS = ("state", "metric", "weight", "output")
+GRAPH_OUTPUT_KINDS = ("state", "metric", "weight", "output", "check")
+RANGE_ENDS = ("at_least", "above", "at_most", "below")
 LONGEST_NAME = 1024
 LARGEST_LENGTH = 2**48
 
@@ -241,7 +243,7 @@ def _joined(node: Node) -> Joined:
 
 
 def _hyperparameter(node: Node) -> Hyperparameter:
-    entries = node.record(("name", "dtype", "default"), ("description",))
+    entries = node.record(("name", "dtype", "default"), ("description", "range"))
     dtype = entries["dtype"].choice(DTYPES)
     default = entries["default"].number()
     if dtype in ("bfloat16", "bool"):
@@ -249,12 +251,23 @@ def _hyperparameter(node: Node) -> Hyperparameter:
     storage = DTYPES[dtype].storage
     if storage.kind in "iu":
         entries["default"].integer(-LARGEST_LENGTH)
+    allowed = _range(entries["range"]) if "range" in entries else None
+    if allowed is not None and default not in allowed:
+        entries["default"].expected(f"{allowed}, as its range says")
     return Hyperparameter(
         name=entries["name"].label(),
         dtype=dtype,
         default=default,
         description=entries["description"].text() if "description" in entries else "",
+        range=allowed,
     )
+
+
+def _range(node: Node) -> Range:
+    ends = {name: float(end.number()) for name, end in node.record((), RANGE_ENDS).items()}
+    if not ends or {"at_least", "above"} <= ends.keys() or {"at_most", "below"} <= ends.keys():
+        node.expected("one lower end (at_least or above), one upper end (at_most or below), or both")
+    return Range(**ends)
 
 
 def _input(node: Node) -> InputSpec:
