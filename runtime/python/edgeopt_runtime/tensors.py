@@ -115,7 +115,7 @@ def decode_state(
         entries = dict(deserialize(content))  # type: ignore[no-untyped-call] # it ships no type hints
     except SafetensorError as error:
         raise TamperedBundleError(f"state.safetensors is not a safetensors file: {error}.") from error
-    wanted = [*specs, *(spec for spec in accumulators if any(other.name in entries for other in accumulators))]
+    wanted = [*specs, *(accumulators if any(spec.name in entries for spec in accumulators) else ())]
     unknown = entries.keys() - {spec.name for spec in wanted}
     if unknown:
         raise TamperedBundleError(f"state.safetensors holds tensors that the manifest does not know: {_some(unknown)}.")
