@@ -6,13 +6,16 @@ writes them, always in the same way.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from edgeopt_runtime.dtypes import DTYPES
+from edgeopt_runtime.errors import TamperedBundleError
 
 __all__ = [
     "FORMAT",
@@ -28,12 +31,15 @@ __all__ = [
     "OutputSpec",
     "Signature",
     "TensorSpec",
+    "check_checksum",
     "counts_draws",
     "flat_spec",
 ]
 
 FORMAT = "edgeopt"
 SCHEMA_VERSION = 1
+# Key of the last field: the SHA-256 of all the text in front of it.
+CHECKSUM = '"checksum"'
 # Last component of the name of the counter of random numbers drawn.
 DRAWS = "draws"
 
@@ -228,8 +234,30 @@ class Manifest:
                 for name, signature in sorted(self.signatures.items())
             },
             "files": {name: _fields(entry) for name, entry in sorted(self.files.items())},
+            "checksum": "",
         }
-        return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
+        start = text.rindex(CHECKSUM)
+        return f'{text[:start]}{CHECKSUM}: "{_sha256(text[:start].encode())}"\n}}\n'
+
+
+def check_checksum(text: bytes) -> None:
+    """Compare the text of a manifest with the SHA-256 in its last field; bundles of old have none.
+
+    It tells of accidents: whoever changes a manifest on purpose can compute it.
+
+    Raises:
+        TamperedBundleError: They differ.
+    """
+    start = text.rfind(CHECKSUM.encode())
+    if start < 0 or not text[start + len(CHECKSUM) :].lstrip().startswith(b":"):
+        return
+    last = re.fullmatch(rb'\s*:\s*"([0-9a-f]{64})"\s*\}\s*', text[start + len(CHECKSUM) :])
+    if last is None or last[1].decode() != _sha256(text[:start]):
+        raise TamperedBundleError(
+            "manifest.json was changed after it was written: it differs from its checksum. Fetch the bundle again; to "
+            "change hyperparameters or weights, load it and use `set_hyper`, `load_parameters` and `save`."
+        )
 
 
 def flat_spec(entry: Joined, specs: Mapping[str, TensorSpec]) -> TensorSpec:
@@ -242,6 +270,10 @@ def flat_spec(entry: Joined, specs: Mapping[str, TensorSpec]) -> TensorSpec:
 def counts_draws(spec: TensorSpec) -> bool:
     """Whether a tensor is the count of runs that drew random numbers."""
     return spec.role == "counter" and spec.name.rpartition(".")[2] == DRAWS
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _fields(record: Any) -> dict[str, Any]:

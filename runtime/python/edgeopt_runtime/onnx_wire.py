@@ -1,4 +1,4 @@
-"""Reading and changing a serialized ONNX model without onnx: inputs become initializers, its tensors are looked through.
+"""Reading and changing a serialized ONNX model without onnx: what it is made of, and inputs that become initializers.
 
 A protobuf message is a sequence of fields, each a key (number and wire type) and a value, so a message can be changed
 by copying most of its bytes and leaving out or adding fields. The numbers are those of ``onnx.proto``; the encoding is

@@ -137,6 +137,13 @@ class Node(NamedTuple):
             self.expected("a finite number")
         return self.value
 
+    def digest(self) -> str:
+        """A SHA-256 in hexadecimal."""
+        digest = self.text()
+        if not re.fullmatch(r"[0-9a-f]{64}", digest, re.ASCII):
+            self.expected("64 lower-case hexadecimal digits")
+        return digest
+
     def static_shape(self) -> tuple[int, ...]:
         """Axis lengths, all known."""
         shape = self.array(Node.integer)
@@ -178,8 +185,10 @@ def parse_manifest(text: str | bytes) -> Manifest:
             *("format", "schema_version", "opset", "ir_version", "minimum_onnxruntime", "producer", "tensors"),
             *("accumulators", "hyperparameters", "inputs", "outputs", "signatures", "files"),
         ),
-        ("joined", "decisions"),
+        ("joined", "decisions", "checksum"),
     )
+    if "checksum" in entries:
+        entries["checksum"].digest()
     manifest = Manifest(
         opset=entries["opset"].integer(1),
         ir_version=entries["ir_version"].integer(1),
@@ -340,7 +349,4 @@ def _graph_output(node: Node) -> GraphOutput:
 
 def _file(node: Node) -> FileEntry:
     entries = node.record(("bytes", "sha256"))
-    digest = entries["sha256"].text()
-    if not re.fullmatch(r"[0-9a-f]{64}", digest, re.ASCII):
-        entries["sha256"].expected("64 lower-case hexadecimal digits")
-    return FileEntry(bytes=entries["bytes"].integer(), sha256=digest)
+    return FileEntry(bytes=entries["bytes"].integer(), sha256=entries["sha256"].digest())
