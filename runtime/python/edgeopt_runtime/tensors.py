@@ -14,7 +14,7 @@ import numpy as np
 
 from edgeopt_runtime import shown
 from edgeopt_runtime.dtypes import DTYPES
-from edgeopt_runtime.errors import StateError, TamperedBundleError, TruncatedBundleError
+from edgeopt_runtime.errors import BundleError, StateError, TamperedBundleError, TruncatedBundleError
 from edgeopt_runtime.manifest import Manifest, TensorSpec
 
 if TYPE_CHECKING:
@@ -46,7 +46,10 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     size = dtype.itemsize
     for length in shape:
         size *= length
-    raw = np.empty(size + ALIGNMENT, np.uint8)
+    try:
+        raw = np.empty(size + ALIGNMENT, np.uint8)
+    except MemoryError as error:
+        raise BundleError(f"There is too little memory: a tensor of the bundle needs {size} bytes.") from error
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + size].view(dtype).reshape(shape)
 
