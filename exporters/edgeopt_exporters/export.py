@@ -130,7 +130,7 @@ def export(
             output=output,
             check=check,
         )
-        bundle = compose(forward, **settings)
+        bundle = Bundle.of(compose(forward, **settings))
     else:
         raise UnsupportedModelError(f"Cannot export a {type(model).__name__}; give a torch.nn.Module or an ONNX file.")
     say(bundle.decisions, verbose=verbose)
@@ -147,7 +147,7 @@ def _export_module(
     check: bool,
 ) -> Bundle:
     forward, reference = _from_torch(module, example_inputs, shapes, fixed_inputs, settings)
-    bundle = compose(forward, **settings)
+    bundle = Bundle.of(compose(forward, **settings))
     if not check:
         return bundle
     verdict = verify(bundle, forward, settings, reference)
