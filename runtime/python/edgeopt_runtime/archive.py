@@ -44,7 +44,7 @@ LARGEST_GRAPH = 2**31 - 1
 PATIENCE = 10.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BundleContents:
     """A bundle in memory.
 
@@ -58,6 +58,9 @@ class BundleContents:
     manifest: Manifest
     graphs: Mapping[str, bytes]
     state: Mapping[str, NDArray[Any]]
+
+    def __repr__(self) -> str:
+        return f"BundleContents({self.manifest.summary})"
 
 
 def read_bundle(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> BundleContents:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgeopt_runtime import shown
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import TamperedBundleError
 
@@ -183,7 +184,7 @@ class FileEntry:
     sha256: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Manifest:
     """Everything a runtime must know about a bundle; ``files`` is filled in when the bundle is written."""
 
@@ -200,6 +201,21 @@ class Manifest:
     producer: Mapping[str, str] = field(default_factory=dict)
     decisions: tuple[Decision, ...] = ()
     files: Mapping[str, FileEntry] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Manifest({self.summary})"
+
+    @property
+    def summary(self) -> str:
+        """One line, for people: parameters, size of the state, arrays of a batch, graphs."""
+        parameters = [spec for spec in self.tensors if spec.role == "parameter"]
+        trainable = sum(spec.trainable for spec in parameters)
+        arrays = (f"{spec.name} {spec.dtype} {list(spec.shape)}" for spec in self.inputs)
+        return (
+            f"{len(parameters)} parameters, {trainable} of them trainable; state of {len(self.tensors)} tensors, "
+            f"{sum(spec.nbytes for spec in self.tensors):,} bytes; batch: {shown.some(arrays) or 'nothing'}; "
+            f"graphs: {', '.join(sorted(self.signatures)) or 'none'}"
+        )
 
     @property
     def memory(self) -> tuple[TensorSpec, ...]:

@@ -119,7 +119,7 @@ def index(source: Source) -> dict[str, Entry]:
     if start + size != end:
         raise TamperedBundleError("The archive's directory does not lie where the archive says it does.")
     if count > MOST_ENTRIES or size > MOST_ENTRIES * LARGEST_CENTRAL:
-        raise ForeignBundleError(f"The archive holds {count} files in a directory of {size} bytes; a bundle, a handful.")
+        raise ForeignBundleError(f"The archive holds {count} files, listed in {size} bytes; a bundle holds a handful.")
     directory = source.read(start, size)
     entries: dict[str, Entry] = {}
     position = 0
@@ -133,7 +133,9 @@ def index(source: Source) -> dict[str, Entry]:
     following = start
     for entry in sorted(entries.values(), key=lambda entry: entry.header, reverse=True):
         if entry.header + LOCAL.size + len(entry.name.encode()) + entry.size > following:
-            raise TamperedBundleError(f"The entry {shown.value(entry.name)} of the archive overlaps what comes after it.")
+            raise TamperedBundleError(
+                f"The entry {shown.value(entry.name)} of the archive overlaps what comes after it."
+            )
         following = entry.header
     return entries
 

@@ -93,7 +93,11 @@ class SessionObjective:
         if not self._batches:
             raise BatchError("There is no batch to minimise the loss over.")
         self._parts = list(trainable(engine))
-        self._weight = next(spec.name for spec in engine.manifest.accumulators if spec.parameter is None)
+        weights = [spec.name for spec in engine.manifest.accumulators if spec.parameter is None]
+        metrics = {port.name for port in engine.manifest.signatures["accumulate"].outputs if port.kind == "metric"}
+        if not weights or "loss" not in metrics:
+            raise MinimizeError("The bundle's accumulate graph gives no loss, or no weight to divide its sum by.")
+        self._weight = weights[0]
         self.size = self._parts[-1].stop if self._parts else 0
         self.evaluations = self.products = self.shares = 0
         self._total = math.nan
