@@ -123,4 +123,5 @@ def _size() -> int:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:4]), [Path(name).read_bytes() for name in sys.argv[4:]])
+    numbers = [int(argument) for argument in sys.argv[1:4]]
+    main(numbers[0], numbers[1], numbers[2], [Path(name).read_bytes() for name in sys.argv[4:]])

@@ -162,7 +162,7 @@ def test_a_file_that_shrinks_while_it_is_read(contents, packed, tmp_path, monkey
         read_bundle(place)
 
 
-def test_a_sparse_state_is_not_read(contents: BundleContents, tmp_path: Path) -> None:
+def test_a_sparse_state_is_not_read(contents: BundleContents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "linear"
     write_bundle(folder, contents.manifest, contents.graphs, contents.state)
     size = 64 << 30
@@ -175,7 +175,8 @@ def test_a_sparse_state_is_not_read(contents: BundleContents, tmp_path: Path) ->
     (folder / "manifest.json").write_text(text.replace(old, f'"bytes": {size}'))
     with pytest.raises(BundleError, match="can be at most"):
         read_bundle(folder)
-    # Tensors as large as the file says: then the memory decides.
+    # Tensors as large as the file says: then the memory decides, here of 8 GiB.
+    monkeypatch.setattr("edgeopt_runtime.archive.os.sysconf", {"SC_PHYS_PAGES": 2 << 20, "SC_PAGE_SIZE": 4096}.get)
     wide = text.replace(old, f'"bytes": {size + 1000}').replace('"shape": [\n    3\n   ]', f'"shape": [{size // 4}]')
     (folder / "manifest.json").write_text(wide)
     os.truncate(folder / "state.safetensors", size + 1000)
