@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import ml_dtypes
@@ -41,7 +40,7 @@ def from_torch(
     example_inputs: Any,
     *,
     dynamic_batch: bool = True,
-    dynamic_shapes: Mapping[str, Mapping[int, str]] | None = None,
+    dynamic_shapes: Any = None,
     output: str | None = None,
 ) -> tuple[ForwardModel, ModuleReference]:
     """Export a module twice, for training and for evaluation, and return what to compare it with besides.
@@ -56,7 +55,7 @@ def from_torch(
             tuples and dicts among them hold inputs `name_0`, `name.key`; what is no tensor stays as it is.
         dynamic_batch: Whether axis 0 of the first input, and of those that have as much there, is the symbolic
             dimension "batch". Where the module allows one size only, it stays fixed.
-        dynamic_shapes: More symbolic dimensions, `{"tokens": {1: "sequence"}}`.
+        dynamic_shapes: More symbolic dimensions, `{"tokens": {1: "sequence"}}`, see `named_dimensions`.
         output: The training output that is read by the loss. Where evaluation returns one tensor and training several,
             it says which of them that is.
 
