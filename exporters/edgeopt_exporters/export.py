@@ -157,7 +157,7 @@ def export(
             output=output,
             check=check,
         )
-        bundle = compose(forward, **settings)
+        bundle = Bundle.of(compose(forward, **settings))
     bundle = _with_decisions(bundle, given.decisions)
     say(bundle.decisions, verbose=verbose)
     return bundle
@@ -173,7 +173,7 @@ def _export_module(
     check: bool,
 ) -> Bundle:
     forward, reference = _from_torch(module, example_inputs, shapes, fixed_inputs, settings)
-    bundle = compose(forward, **settings)
+    bundle = Bundle.of(compose(forward, **settings))
     if not check:
         return bundle
     verdict = verify(bundle, forward, settings, reference)

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812  # torch's own abbreviation
 
+from edgeopt.bundle import Bundle
 from edgeopt.errors import ConfigurationError, ParameterPatternError, SignatureError
 from edgeopt.losses import MSE
 from edgeopt.optimizers import SGD, Adam, AdamW, Group, Lookahead, Muon, OptimizerLike, ParameterGroups
@@ -55,8 +56,8 @@ def train_torch(
 
 @pytest.fixture(scope="module")
 def session(forward_model) -> Callable[[OptimizerLike], TrainingSession]:
-    return lambda optimizer: compose(
-        forward_model(network, WEIGHTS, ("batch", 4)), loss=MSE(), optimizer=optimizer
+    return lambda optimizer: Bundle.of(
+        compose(forward_model(network, WEIGHTS, ("batch", 4)), loss=MSE(), optimizer=optimizer)
     ).session()
 
 
