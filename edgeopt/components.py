@@ -5,7 +5,6 @@ The command line and the arguments of `edgeopt.export` read the same words.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import json
 import re
@@ -14,8 +13,9 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any, Generic, TypeVar
 
 from edgeopt.errors import ConfigurationError
+from edgeopt_runtime.calls import did_you_mean
 
-__all__ = ["Kind", "described", "did_you_mean", "read"]
+__all__ = ["Kind", "described", "read"]
 
 T = TypeVar("T")
 
@@ -143,12 +143,6 @@ def described(value: object) -> str:
         return repr(value)
     name = _qualified(type(value))
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
-
-
-def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """The end of a sentence about an unknown word: a full stop, or a question with the one that is closest."""
-    close = difflib.get_close_matches(word.lower(), list(choices), n=1, cutoff=0.7)
-    return f"; did you mean {close[0]!r}?" if close else "."
 
 
 def _plain(name: str) -> str:

@@ -22,7 +22,6 @@ from edgeopt.training import BatchNorm, ForwardModel, compose
 from edgeopt.transforms import Transform
 from edgeopt_exporters.given import (
     INSTEAD,
-    answered,
     as_loss,
     as_optimizer,
     as_transforms,
@@ -33,12 +32,15 @@ from edgeopt_exporters.onnx_file import from_onnx
 from edgeopt_exporters.onnx_file.modes import BatchNormMode
 from edgeopt_exporters.saying import say
 from edgeopt_exporters.verification import Reference, verify
+from edgeopt_runtime.calls import answered
 from edgeopt_runtime.manifest import Decision
 
 __all__ = ["export"]
 
 
-@answered(INSTEAD, needed={"model": "...", "loss": '"cross_entropy"', "optimizer": '"adamw:lr=1e-3"'})
+@answered(
+    ConfigurationError, INSTEAD, needed={"model": "...", "loss": '"cross_entropy"', "optimizer": '"adamw:lr=1e-3"'}
+)
 def export(
     model: Any,
     example_inputs: Any = None,

@@ -4,7 +4,7 @@ All of it happens before a model is traced: what has one meaning is taken over w
 that names what to give instead.
 """
 
-from edgeopt_exporters.given.calls import INSTEAD, answered
+from edgeopt_exporters.given.calls import INSTEAD
 from edgeopt_exporters.given.dimensions import named_dimensions
 from edgeopt_exporters.given.losses import as_loss
 from edgeopt_exporters.given.models import model_of_bytes, refuse_model
@@ -14,7 +14,6 @@ from edgeopt_exporters.given.transforms import as_transforms
 __all__ = [
     "INSTEAD",
     "Given",
-    "answered",
     "as_loss",
     "as_optimizer",
     "as_transforms",

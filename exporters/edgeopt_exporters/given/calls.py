@@ -1,19 +1,8 @@
-"""Calls whose arguments fit no parameter, answered with what to give instead."""
+"""Arguments of other frameworks' calls, and what to give in their place."""
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import ParamSpec, TypeVar
-
-from edgeopt.components import did_you_mean
-from edgeopt.errors import ConfigurationError
-
-__all__ = ["INSTEAD", "answered"]
-
-P = ParamSpec("P")
-R = TypeVar("R")
+__all__ = ["INSTEAD"]
 
 # Arguments that torch.onnx.export, Keras and transformers have for what is given otherwise here.
 _RATE = "the rate is the optimizer's: optimizer=edgeopt.optimizers.AdamW(lr=1e-3)"
@@ -46,56 +35,3 @@ INSTEAD = {
     "schedule": _RATE,
     "scheduler": _RATE,
 }
-
-
-def answered(instead: Mapping[str, str], needed: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a function raise a `ConfigurationError` where Python would raise a `TypeError` about its arguments.
-
-    Args:
-        instead: What to give in place of an argument that the function does not have.
-        needed: An example of each argument that has no default.
-    """
-
-    def wrap(function: Callable[P, R]) -> Callable[P, R]:
-        signature = inspect.signature(function)
-
-        @functools.wraps(function)
-        def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            try:
-                signature.bind(*args, **kwargs)
-            except TypeError as error:
-                raise ConfigurationError(
-                    _answer(function.__name__, signature, args, kwargs, instead, needed)
-                ) from error
-            return function(*args, **kwargs)
-
-        return call
-
-    return wrap
-
-
-def _answer(
-    name: str,
-    signature: inspect.Signature,
-    args: Sequence[object],
-    given: Mapping[str, object],
-    instead: Mapping[str, str],
-    needed: Mapping[str, str],
-) -> str:
-    parameters = signature.parameters
-    for argument in given:
-        if argument in parameters:
-            continue
-        if argument in instead:
-            return f"{name} has no argument {argument!r}: {instead[argument]}."
-        return (
-            f"{name} has no argument {argument!r}{did_you_mean(argument, parameters)} It has {', '.join(parameters)}."
-        )
-    try:
-        bound = signature.bind_partial(*args, **given).arguments
-    except TypeError:
-        by_place = [key for key, one in parameters.items() if one.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
-        others = ", ".join(f"{key}={example}" for key, example in needed.items() if key not in by_place)
-        return f"{name} takes {' and '.join(by_place)} by place, once, and all else by name: {others}."
-    missing = [f"{argument}={example}" for argument, example in needed.items() if argument not in bound]
-    return f"{name} needs {' and '.join(missing)}."

@@ -94,8 +94,16 @@ def from_torch(
         frozen=frozenset(name for name, tensor in module.named_parameters() if not tensor.requires_grad),
         provenance={"framework": f"torch {torch.__version__}", "model": type(module).__qualname__},
         decisions=(*trial.decisions, *examples.decisions, *map(_forgotten, forgotten)),
+        aliases=_aliases(module),
     )
     return forward, ModuleReference(module, examples, outputs)
+
+
+def _aliases(module: torch.nn.Module) -> dict[str, str]:
+    """The names of parameters and buffers beside those that `named_parameters` and `named_buffers` give."""
+    own = {id(tensor): name for named in (module.named_parameters(), module.named_buffers()) for name, tensor in named}
+    every = (module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False))
+    return {name: own[id(tensor)] for named in every for name, tensor in named if own[id(tensor)] != name}
 
 
 def _forgotten(name: str) -> Decision:
