@@ -26,6 +26,7 @@ from edgeopt_exporters.given import (
     as_optimizer,
     as_transforms,
     model_of_bytes,
+    refuse_labels,
     refuse_model,
 )
 from edgeopt_exporters.onnx_file import from_onnx
@@ -209,6 +210,7 @@ def _from_torch(
 
     if example_inputs is None:
         raise SignatureError("A torch.nn.Module needs example_inputs.")
+    refuse_labels(module, example_inputs, settings["output"])
     if fixed_inputs is not None:
         raise SignatureError("fixed_inputs is for ONNX files; a module's examples may hold numbers that never change.")
     if settings["batch_norm"] == "file":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,9 +10,9 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
 
 from edgeopt.components import described
-from edgeopt.errors import UnsupportedModelError
+from edgeopt.errors import SignatureError, UnsupportedModelError
 
-__all__ = ["model_of_bytes", "refuse_model"]
+__all__ = ["model_of_bytes", "refuse_labels", "refuse_model"]
 
 # By package and class, the longer one first.
 _INSTEAD = {
@@ -39,6 +40,21 @@ def model_of_bytes(content: bytes) -> onnx.ModelProto:
         return onnx.load_from_string(content)
     except DecodeError as error:
         raise UnsupportedModelError(f"The bytes given cannot be read as an ONNX file: {error}.") from error
+
+
+def refuse_labels(module: Any, example_inputs: Any, output: str | None) -> None:
+    """Refuse labels among the examples of a model that takes them as an option, as those of transformers do.
+
+    Raises:
+        SignatureError: There are some, so that the model's first output is a loss of its own; and no other was named.
+    """
+    labels = example_inputs.get("labels") if isinstance(example_inputs, Mapping) else None
+    forward = inspect.signature(module.forward).parameters
+    if labels is not None and output is None and "labels" in forward and forward["labels"].default is None:
+        raise SignatureError(
+            "With labels the model computes a loss of its own; leave them out of example_inputs, since the loss here "
+            "asks for them in each batch, as its target. Or name the output that the loss reads: output='logits'."
+        )
 
 
 def refuse_model(model: Any) -> UnsupportedModelError:
