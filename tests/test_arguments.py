@@ -142,7 +142,7 @@ def test_betas_stand_for_the_single_numbers(cls):
     for wrong in (0.9, (0.9,), (0.9,) * 4, "0.9"):
         with pytest.raises(ConfigurationError, match="betas must hold"):
             cls(betas=wrong)
-    with pytest.raises(ConfigurationError, match="beta2 must lie in"):
+    with pytest.raises(ConfigurationError, match="beta2 must be in"):
         cls(betas=(0.9, 1.0))
 
 

@@ -6,7 +6,7 @@ workstation needs.
 
 from __future__ import annotations
 
-from edgeopt.bundle.bundle import Bundle
+from edgeopt.bundle.bundle import Bundle, Replacement
 from edgeopt.bundle.inspection import GraphRow, Report, TensorRow, inspect
 
-__all__ = ["Bundle", "GraphRow", "Report", "TensorRow", "inspect"]
+__all__ = ["Bundle", "GraphRow", "Replacement", "Report", "TensorRow", "inspect"]

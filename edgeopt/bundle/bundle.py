@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from edgeopt.bundle.inspection import Report, inspect
 from edgeopt_runtime import BundleContents, TrainingSession, pack_bundle, read_bundle, write_bundle
+from edgeopt_runtime.calls import no_attribute
 from edgeopt_runtime.manifest import Decision, Manifest
 
 if TYPE_CHECKING:
@@ -17,12 +18,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeopt.optimizers import OptimizerLike
-    from edgeopt.training import Replacement
 
-__all__ = ["Bundle"]
+__all__ = ["Bundle", "Replacement"]
+
+_SESSION = "bundle.session() trains, and so does TrainingSession.load(path)"
+_INSTEAD = {
+    **dict.fromkeys(("step", "fit", "evaluate", "predict", "train", "run", "accumulate"), _SESSION),
+    **dict.fromkeys(("export", "write", "serialize", "dump"), "bundle.save(path) writes it"),
+}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Bundle:
     """A training step: its graphs, the state they work on, and the manifest that describes both.
 
@@ -41,6 +47,17 @@ class Bundle:
         # The one assignment to a frozen field: from here on graphs are bytes.
         object.__setattr__(self, "graphs", _serialized(self.graphs))
 
+    def __repr__(self) -> str:
+        return f"Bundle({self.manifest.summary})"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise no_attribute("Bundle", name, _INSTEAD)
+
+    @classmethod
+    def of(cls, contents: BundleContents) -> Bundle:
+        """The bundle that these are the contents of."""
+        return cls(contents.manifest, contents.graphs, contents.state)
+
     @property
     def decisions(self) -> tuple[Decision, ...]:
         """What the export settled by itself: symbolic dimensions, frozen statistics, guessed roles and the like."""
@@ -53,8 +70,7 @@ class Bundle:
         Raises:
             BundleError: It cannot be used; the message says why.
         """
-        contents = read_bundle(source)
-        return cls(contents.manifest, contents.graphs, contents.state)
+        return cls.of(read_bundle(source))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the bundle, as one file if ``path`` ends in ``.edgeopt`` and as a folder otherwise.
@@ -97,11 +113,32 @@ class Bundle:
         # Composing graphs needs the exporting half of the package; reading and running a bundle does not.
         from edgeopt.training import replace_optimizer
 
-        return replace_optimizer(self, optimizer)
+        contents, carryover = replace_optimizer(self.contents(), optimizer)
+        return Replacement(Bundle.of(contents), *carryover)
 
     def inspect(self) -> Report:
         """Tables of what the bundle holds."""
         return inspect(self.manifest, _serialized(self.graphs))
+
+
+class Replacement(NamedTuple):
+    """A bundle with another optimizer, and what became of the old one's state.
+
+    Attributes:
+        bundle: The new bundle.
+        kept: New tensors that go on, with the old ones that they come from; `optimizer.step` is among them if updates
+            are counted on, which the schedule of the learning rate follows too.
+        started: New tensors that begin anew.
+        dropped: Old tensors that nothing takes over.
+        from_view: Parameters that became what the old optimizer let evaluation and prediction use in their place, such
+            as an average; all others have the value that they had.
+    """
+
+    bundle: Bundle
+    kept: Mapping[str, str]
+    started: tuple[str, ...]
+    dropped: tuple[str, ...]
+    from_view: tuple[str, ...]
 
 
 def _serialized(graphs: Mapping[str, bytes | onnx.ModelProto | onnx_ir.Model]) -> dict[str, bytes]:

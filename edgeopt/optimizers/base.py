@@ -12,11 +12,12 @@ import numpy as np
 
 from edgeopt.arguments import Component
 from edgeopt.array_types import Array, Namespace
-from edgeopt.checks import at_least, fraction
+from edgeopt.checks import at_least, fraction, ranges_of
 from edgeopt.optimizers.half import in_float32
 from edgeopt.optimizers.ingredients import Ingredient
 from edgeopt.schedules import Schedule, as_schedule
 from edgeopt.schedules.base import annotated, numbers, static
+from edgeopt_runtime.ranges import Range
 
 __all__ = [
     "Arrays",
@@ -119,6 +120,10 @@ class Optimizer(metaclass=Component):
     @abstractmethod
     def hyperparameters(self) -> dict[str, float]:
         """Names and default values of the rule's own numbers. The learning rate belongs to the schedule."""
+
+    def ranges(self) -> dict[str, Range]:
+        """The values that a device may give to the rule's numbers, for those that are not free; see `ranges_of`."""
+        return ranges_of(self, self.hyperparameters())
 
     @abstractmethod
     def update(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:

@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 
 from edgeopt.arguments import Component
 from edgeopt.array_types import Array, Namespace
+from edgeopt.checks import ranges_of
+from edgeopt_runtime.ranges import Range
 
 __all__ = ["Converted", "Schedule", "annotated", "numbers", "static"]
 
@@ -47,6 +49,10 @@ class Schedule(metaclass=Component):
     def hyperparameters(self) -> dict[str, float]:
         """Names and default values of the numbers that `__call__` reads from `hyper`."""
         return numbers(self)
+
+    def ranges(self) -> dict[str, Range]:
+        """The values that a device may give to these numbers, for those that are not free; see `ranges_of`."""
+        return ranges_of(self, self.hyperparameters())
 
     @property
     def base(self) -> float:

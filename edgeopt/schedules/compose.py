@@ -10,6 +10,7 @@ from functools import reduce
 from edgeopt.array_types import Array, Namespace
 from edgeopt.checks import positive, require
 from edgeopt.schedules.base import Schedule
+from edgeopt_runtime.ranges import Range
 
 __all__ = ["Product", "Sequential"]
 
@@ -34,6 +35,14 @@ class _Composite(Schedule):
             f"{place}.{name}": value
             for place, part in enumerate(self.schedules)
             for name, value in part.hyperparameters().items()
+        }
+
+    def ranges(self) -> dict[str, Range]:
+        """Return the ranges of every part's numbers."""
+        return {
+            f"{place}.{name}": allowed
+            for place, part in enumerate(self.schedules)
+            for name, allowed in part.ranges().items()
         }
 
     def _rate(self, xp: Namespace, place: int, hyper: Mapping[str, Array], step: Array) -> Array:

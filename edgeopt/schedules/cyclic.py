@@ -39,8 +39,7 @@ class Cyclic(Schedule):
         at_least("base_lr", self.base_lr, 0.0)
         require(self.base_lr <= self.lr, f"base_lr={self.base_lr!r} lies above lr={self.lr!r}, the highest rate")
         positive("step_size_up", self.step_size_up)
-        if self.step_size_down is not None:
-            positive("step_size_down", self.step_size_down)
+        positive("step_size_down", self.step_size_up if self.step_size_down is None else self.step_size_down)
         fraction("gamma", self.gamma, closed=True)
         modes = get_args(Mode)
         require(self.mode in modes, f"mode must be one of {', '.join(modes)}, got {self.mode!r}")

@@ -3,6 +3,6 @@
 from edgeopt.training.compose import compose
 from edgeopt.training.examining.statistics import BatchNorm
 from edgeopt.training.forward import ForwardGraph, ForwardModel
-from edgeopt.training.surgery import Replacement, replace_optimizer
+from edgeopt.training.surgery import Carryover, replace_optimizer
 
-__all__ = ["BatchNorm", "ForwardGraph", "ForwardModel", "Replacement", "compose", "replace_optimizer"]
+__all__ = ["BatchNorm", "Carryover", "ForwardGraph", "ForwardModel", "compose", "replace_optimizer"]

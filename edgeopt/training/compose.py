@@ -7,7 +7,6 @@ from importlib.metadata import version
 
 import onnx_ir as ir
 
-from edgeopt.bundle import Bundle
 from edgeopt.errors import SignatureError
 from edgeopt.losses import ArraySpec, Loss
 from edgeopt.metrics import Metric
@@ -24,6 +23,7 @@ from edgeopt.training.updating.groups import not_frozen, resolve
 from edgeopt.training.updating.state import initial_state
 from edgeopt.training.updating.units import JOINED_SIZE
 from edgeopt.transforms import Transform
+from edgeopt_runtime import BundleContents
 from edgeopt_runtime.manifest import InputSpec, Manifest, OutputSpec
 
 __all__ = ["MINIMUM_ONNXRUNTIME", "compose"]
@@ -47,7 +47,7 @@ def compose(
     recompute: str | Iterable[str] = (),
     batch_norm: BatchNorm = "auto",
     signatures: Collection[str] = SIGNATURES.keys() - OPTIONAL,
-) -> Bundle:
+) -> BundleContents:
     """Build the graphs and the state of a training bundle.
 
     Args:
@@ -111,6 +111,7 @@ def compose(
         tensors=tuple(state.tensors.values()),
         accumulators=tuple(state.accumulators.values()),
         joined=tuple(state.joined.values()),
+        aliases={alias: name for alias, name in model.aliases.items() if name in state.tensors},
         hyperparameters=tuple(plan.hyperparameters()),
         inputs=(*inputs, *targets),
         outputs=tuple(outputs),
@@ -118,7 +119,7 @@ def compose(
         producer={"edgeopt": version("edgeopt"), **model.provenance, **plan.provenance()},
         decisions=(*model.decisions, *decisions),
     )
-    return Bundle(
+    return BundleContents(
         manifest=manifest,
         graphs={graph.signature.file: graph.model for graph in built.values()},
         state=state.values,

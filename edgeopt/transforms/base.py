@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from edgeopt.arguments import Component
 from edgeopt.array_types import Array, Namespace
+from edgeopt.checks import ranges_of
+from edgeopt_runtime.ranges import Range
 
 __all__ = ["Transform"]
 
@@ -19,6 +21,10 @@ class Transform(metaclass=Component):
     @abstractmethod
     def hyperparameters(self) -> dict[str, float]:
         """Names and default values of the numbers that `__call__` reads from `hyper`."""
+
+    def ranges(self) -> dict[str, Range]:
+        """The values that a device may give to these numbers, for those that are not free; see `ranges_of`."""
+        return ranges_of(self, self.hyperparameters())
 
     @abstractmethod
     def __call__(

@@ -124,15 +124,15 @@ def test_flags_and_betas_are_changed_too() -> None:
 @pytest.mark.parametrize(
     ("rule", "edit", "message"),
     [
-        (AdamW(), {"beta1": 1.0}, "beta1 must lie in"),
-        (AdamW(), {"betas": (0.9, 1.0)}, "beta2 must lie in"),
+        (AdamW(), {"beta1": 1.0}, "beta1 must be in"),
+        (AdamW(), {"betas": (0.9, 1.0)}, "beta2 must be in"),
         (AdamW(), {"betas": 0.9}, "betas must hold"),
         (AdamW(), {"weight_decay": -1.0}, "weight_decay must be at least"),
         (AdamW(), {"eps": float("nan")}, "eps must be a finite number"),
         (AdamW(), {"decay": "sideways"}, "decay must be one of"),
         (SGD(), {"nesterov": True}, "nesterov needs a momentum"),
-        (Lookahead(AdamW()), {"beta1": 1.0}, "beta1 must lie in"),
-        (Lookahead(AdamW()), {"betas": (1.0, 0.9)}, "beta1 must lie in"),
+        (Lookahead(AdamW()), {"beta1": 1.0}, "beta1 must be in"),
+        (Lookahead(AdamW()), {"betas": (1.0, 0.9)}, "beta1 must be in"),
     ],
     ids=str,
 )

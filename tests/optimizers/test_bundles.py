@@ -70,7 +70,7 @@ def train_numpy(rule: Optimizer, groups: list[tuple[float, list[str]]]) -> dict[
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_trains_resumes_and_follows_the_rule(name, model, tmp_path):
     rule = OPTIMIZERS[name]()
-    bundle = compose(model, loss=CrossEntropy(), optimizer=[Group("bias", lr_multiplier=0.5), rule])
+    bundle = Bundle.of(compose(model, loss=CrossEntropy(), optimizer=[Group("bias", lr_multiplier=0.5), rule]))
     session = bundle.session()
     for batch in BATCHES[:2]:
         session.step(batch)
@@ -93,7 +93,7 @@ def test_trains_resumes_and_follows_the_rule(name, model, tmp_path):
 @pytest.mark.parametrize("name", ["muon", "shampoo"])
 def test_updates_are_lowered_like_models(name, model):
     """In float64 ONNX Runtime 1.17 has no kernel for what it makes of a product with a transposed matrix."""
-    bundle = compose(model, loss=CrossEntropy(), optimizer=OPTIMIZERS[name]())
+    bundle = Bundle.of(compose(model, loss=CrossEntropy(), optimizer=OPTIMIZERS[name]()))
     graph = bundle.graphs["step.onnx"]
     assert isinstance(graph, bytes)
     functions = ir.from_proto(onnx.load_from_string(graph)).functions.values()

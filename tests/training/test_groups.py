@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812  # torch's own abbreviation
 
+from edgeopt.bundle import Bundle
 from edgeopt.errors import ConfigurationError, ParameterPatternError, SignatureError
 from edgeopt.losses import MSE
 from edgeopt.optimizers import SGD, Adam, AdamW, Group, Lookahead, Muon, OptimizerLike, ParameterGroups
@@ -55,8 +56,8 @@ def train_torch(
 
 @pytest.fixture(scope="module")
 def session(forward_model) -> Callable[[OptimizerLike], TrainingSession]:
-    return lambda optimizer: compose(
-        forward_model(network, WEIGHTS, ("batch", 4)), loss=MSE(), optimizer=optimizer
+    return lambda optimizer: Bundle.of(
+        compose(forward_model(network, WEIGHTS, ("batch", 4)), loss=MSE(), optimizer=optimizer)
     ).session()
 
 
@@ -201,7 +202,7 @@ def test_a_step_equals_accumulate_and_apply(session):
         ([Group("last.*", optimizer=Adam(), name="x"), Group("*.bias", name="x"), SGD()], ConfigurationError, "names"),
         ([Group("*.bias")], ConfigurationError, "one rule for the rest"),
         ([SGD(), Adam()], ConfigurationError, "one rule for the rest"),
-        (0.1, ConfigurationError, "a rule or groups"),
+        (0.1, ConfigurationError, "must be one of edgeopt's"),
     ],
 )
 def test_groups_that_make_no_sense_are_refused(session, groups, error, message):

@@ -11,6 +11,7 @@ import onnx
 import pytest
 
 from edgeopt import tracing
+from edgeopt.bundle import Bundle
 from edgeopt.errors import SignatureError
 from edgeopt.losses import MSE, CrossEntropy
 from edgeopt.optimizers import (
@@ -101,7 +102,7 @@ def batches(count: int, size: int = 6) -> list[dict[str, Any]]:
 
 
 def test_shared_state_and_slots_that_stay(forward_model):
-    bundle = compose(forward_model(scaled, WEIGHTS, ("batch", 4)), loss=MSE(), optimizer=Normalized(0.1))
+    bundle = Bundle.of(compose(forward_model(scaled, WEIGHTS, ("batch", 4)), loss=MSE(), optimizer=Normalized(0.1)))
     written = {port.tensor for port in bundle.manifest.signatures["step"].outputs}
     assert "optimizer.largest" in written
     assert not {"optimizer.count", "optimizer.x0.w"} & written
@@ -123,7 +124,7 @@ def test_shared_state_and_slots_that_stay(forward_model):
 @pytest.mark.parametrize("wrap", [lambda rule: rule, Lookahead], ids=["plain", "lookahead"])
 def test_evaluation_and_prediction_see_the_view(forward_model, tmp_path, wrap):
     rule = wrap(Averaged(0.1))
-    session = compose(forward_model(scaled, WEIGHTS, ("batch", 4)), loss=MSE(), optimizer=rule).session()
+    session = Bundle.of(compose(forward_model(scaled, WEIGHTS, ("batch", 4)), loss=MSE(), optimizer=rule)).session()
     batch = batches(1)[0]
     np.testing.assert_allclose(predicted(session, batch["x"]), scaled({**WEIGHTS, **batch}), rtol=1e-6)
     seen = []
@@ -141,7 +142,9 @@ def test_evaluation_and_prediction_see_the_view(forward_model, tmp_path, wrap):
 
 
 def test_rules_without_a_view_read_no_optimizer_state(forward_model):
-    bundle = compose(forward_model(scaled, WEIGHTS, ("batch", 4)), loss=MSE(), optimizer=SGD(0.1, momentum=0.9))
+    bundle = Bundle.of(
+        compose(forward_model(scaled, WEIGHTS, ("batch", 4)), loss=MSE(), optimizer=SGD(0.1, momentum=0.9))
+    )
     assert {port.name for port in bundle.manifest.signatures["predict"].inputs} == {"x", "w", "b"}
 
 
@@ -149,7 +152,7 @@ def test_noise_is_drawn_anew_each_time_and_for_each_parameter(forward_model):
     wants = {"normal": Normal(), "uniform": Uniform((50, 40)), "sign": Rademacher()}
     weights = {name: np.zeros(2000, np.float32) for name in ("w", "b")}
     model = forward_model(lambda x: x["x"] * x["w"] + x["b"], weights, ("batch", 2000))
-    session = compose(model, loss=MSE(), optimizer=Recorder(wants=wants), seed=5).session()
+    session = Bundle.of(compose(model, loss=MSE(), optimizer=Recorder(wants=wants), seed=5)).session()
     drawn = []
     for _ in range(2):
         session.step({"x": np.ones((1, 2000), np.float32), "target": np.ones((1, 2000), np.float32)})
@@ -174,7 +177,7 @@ def test_hutchinsons_diagonal_is_exact_where_the_hessian_is_diagonal(forward_mod
     weights = {"w": WEIGHTS["w"], "other": np.ones(2, np.float32)}
     # The second one has a part in the loss, and none in its gradient.
     model = forward_model(lambda x: x["x"] * x["w"] * x["w"] + 0.0 * tracing.sum(x["other"]), weights, ("batch", 4))
-    bundle = compose(model, loss=MSE(), optimizer=Recorder(wants={"hessian": HutchinsonDiagonal(every=2)}))
+    bundle = Bundle.of(compose(model, loss=MSE(), optimizer=Recorder(wants={"hessian": HutchinsonDiagonal(every=2)})))
     assert any(node.op_type == "If" for node in onnx.load_from_string(bundle.contents().graphs["step.onnx"]).graph.node)
     session = bundle.session()
     for number, batch in enumerate(batches(3)):
@@ -199,7 +202,9 @@ def test_hutchinson_couples_parameters(forward_model):
     """With loss a·b the Hessian is [[0, 1], [1, 0]], so z ⊙ Hz is the product of the two signs for both."""
     weights = {name: np.ones(1, np.float32) for name in ("a", "b")}
     model = forward_model(lambda x: x["x"] * x["a"] * x["b"], weights, ("batch", 1))
-    session = compose(model, loss=MSE(), optimizer=Recorder(0.0, wants={"hessian": HutchinsonDiagonal()})).session()
+    session = Bundle.of(
+        compose(model, loss=MSE(), optimizer=Recorder(0.0, wants={"hessian": HutchinsonDiagonal()}))
+    ).session()
     seen = set()
     for _ in range(12):
         # (x a b - y)² has the mixed derivative 4abx² - 2xy = 2 and the pure ones 2x² = 2
@@ -219,10 +224,12 @@ def test_gauss_newton_bartlett_has_the_gauss_newton_diagonal_as_its_mean(forward
     rng = np.random.default_rng(0)
     w, x = rng.normal(size=(2, 3)).astype(np.float32), rng.normal(size=(5, 2)).astype(np.float32)
     target = np.array([0, 1, 2, -100, 1])
-    session = compose(
-        forward_model(logits, {"w": w}, ("batch", 2)),
-        loss=CrossEntropy(),
-        optimizer=Recorder(0.0, wants={"hessian": GaussNewtonBartlett()}),
+    session = Bundle.of(
+        compose(
+            forward_model(logits, {"w": w}, ("batch", 2)),
+            loss=CrossEntropy(),
+            optimizer=Recorder(0.0, wants={"hessian": GaussNewtonBartlett()}),
+        )
     ).session()
     p = np.exp(x @ w) / np.exp(x @ w).sum(1, keepdims=True)
     counted = target >= 0
@@ -244,12 +251,12 @@ def test_gauss_newton_bartlett_has_the_gauss_newton_diagonal_as_its_mean(forward
 def test_gauss_newton_bartlett_needs_a_plain_softmax(forward_model, loss):
     model = forward_model(logits, {"w": np.ones((2, 3), np.float32)}, ("batch", 2))
     with pytest.raises(SignatureError, match="CrossEntropy without class weights"):
-        compose(model, loss=loss, optimizer=Recorder(wants={"hessian": GaussNewtonBartlett()}))
+        Bundle.of(compose(model, loss=loss, optimizer=Recorder(wants={"hessian": GaussNewtonBartlett()})))
 
 
 def test_fixed_numbers_are_on_the_fused_node(forward_model):
     model = forward_model(scaled, WEIGHTS, ("batch", 4))
-    bundle = compose(model, loss=MSE(), optimizer=Lookahead(SGD(0.1, momentum=0.9, nesterov=True), k=7))
+    bundle = Bundle.of(compose(model, loss=MSE(), optimizer=Lookahead(SGD(0.1, momentum=0.9, nesterov=True), k=7)))
     nodes = onnx.load_from_string(bundle.contents().graphs["step.onnx"]).graph.node
     (node,) = [node for node in nodes if node.op_type == "Lookahead"]
     flags = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}

@@ -37,7 +37,7 @@ def network(p):
 def export(forward_model) -> Callable[..., Bundle]:
     def make(optimizer: OptimizerLike, joined_size: int, **settings: Any) -> Bundle:
         model = forward_model(network, WEIGHTS, ("batch", 4))
-        return compose(model, loss=MSE(), optimizer=optimizer, joined_size=joined_size, **settings)
+        return Bundle.of(compose(model, loss=MSE(), optimizer=optimizer, joined_size=joined_size, **settings))
 
     return make
 
@@ -115,7 +115,7 @@ def test_names_that_meet_are_refused(forward_model):
     weights = {"a": np.ones(2), "b": np.ones(2), "joined": np.ones((20, 2))}
     model = forward_model(lambda p: (p["x"] * p["a"] + p["b"]) @ xp_transpose(p["joined"]), weights, ("batch", 2))
     with pytest.raises(SignatureError, match=r"optimizer\.exp_avg\.joined"):
-        compose(model, loss=MSE(), optimizer=Adam(), joined_size=4)
+        Bundle.of(compose(model, loss=MSE(), optimizer=Adam(), joined_size=4))
 
 
 def xp_transpose(array):
@@ -142,7 +142,7 @@ def test_noise_is_drawn_for_all_members_at_once(export):
 def test_a_joined_vector_stays_short(forward_model):
     weights = {f"w{place}": np.ones(9_000) for place in range(5)}
     model = forward_model(lambda p: p["x"] * p["w0"] * p["w1"] + p["w2"] * p["w3"] + p["w4"], weights, ("batch", 9_000))
-    bundle = compose(model, loss=MSE(), optimizer=Adam())
+    bundle = Bundle.of(compose(model, loss=MSE(), optimizer=Adam()))
     joined = {
         entry.name: entry.members for entry in bundle.manifest.joined if entry.name.startswith("optimizer.exp_avg.")
     }

@@ -8,6 +8,6 @@ graphs: what they get as gradients, after all transforms, the new update gets.
 frozen, `carry` decides which state goes on, and `seen` computes what stood for the parameters in evaluation.
 """
 
-from edgeopt.training.surgery.replacement import Replacement, replace_optimizer
+from edgeopt.training.surgery.replacement import Carryover, replace_optimizer
 
-__all__ = ["Replacement", "replace_optimizer"]
+__all__ = ["Carryover", "replace_optimizer"]

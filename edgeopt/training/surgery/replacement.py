@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from edgeopt.bundle import Bundle
 from edgeopt.errors import SignatureError
 from edgeopt.optimizers import OptimizerLike, as_groups
 from edgeopt.training.names import ACCUMULATED_WEIGHT, DRAWS, SEED, STEP
@@ -20,34 +19,24 @@ from edgeopt.training.surgery.rebuild import rebuild
 from edgeopt.training.surgery.seen import seen_parameters
 from edgeopt.training.updating.groups import UpdateGroup, resolve
 from edgeopt.training.updating.state import State, initial_state
+from edgeopt_runtime import BundleContents
 from edgeopt_runtime.manifest import Manifest
 
-__all__ = ["Replacement", "replace_optimizer"]
+__all__ = ["Carryover", "replace_optimizer"]
 
 NumpyArray = np.ndarray[Any, Any]
 
 
-class Replacement(NamedTuple):
-    """A bundle with another optimizer, and what became of the old one's state.
+class Carryover(NamedTuple):
+    """What became of an optimizer's state when another one took its place; `Bundle.with_optimizer` says more."""
 
-    Attributes:
-        bundle: The new bundle.
-        kept: New tensors that go on, with the old ones that they come from; `optimizer.step` is among them if updates
-            are counted on, which the schedule of the learning rate follows too.
-        started: New tensors that begin anew.
-        dropped: Old tensors that nothing takes over.
-        from_view: Parameters that became what the old optimizer let evaluation and prediction use in their place, such
-            as an average; all others have the value that they had.
-    """
-
-    bundle: Bundle
     kept: Mapping[str, str]
     started: tuple[str, ...]
     dropped: tuple[str, ...]
     from_view: tuple[str, ...]
 
 
-def replace_optimizer(bundle: Bundle, optimizer: OptimizerLike) -> Replacement:
+def replace_optimizer(bundle: BundleContents, optimizer: OptimizerLike) -> tuple[BundleContents, Carryover]:
     """Give a bundle another optimizer; predictions, buffers, transforms, losses and metrics stay.
 
     Slots go on where they mean the same to both optimizers: averages of gradients and of their squares among the Adam
@@ -74,9 +63,9 @@ def replace_optimizer(bundle: Bundle, optimizer: OptimizerLike) -> Replacement:
     trained = {spec.name: state[spec.name] for spec in manifest.tensors if spec.trainable}
     groups = resolve(as_groups(optimizer), trained)
     _refuse_measurements(groups)
-    cuts = {name: Cut(manifest, name, bundle.contents().graphs[s.file]) for name, s in manifest.signatures.items()}
+    cuts = {name: Cut(manifest, name, bundle.graphs[s.file]) for name, s in manifest.signatures.items()}
     rules = next((cuts[name].rules() for name in ("step", "apply") if name in cuts), {})
-    seen = _as_numbers(manifest, seen_parameters(bundle.contents()))
+    seen = _as_numbers(manifest, seen_parameters(bundle))
     laid_out = _layout(manifest, groups, state)
     carried = carry_over(groups, rules, state, seen) if rules else Carried({}, frozenset())
 
@@ -102,8 +91,8 @@ def replace_optimizer(bundle: Bundle, optimizer: OptimizerLike) -> Replacement:
         producer={**manifest.producer, **group_provenance(groups)},
         files={},
     )
-    return Replacement(
-        Bundle(changed, {graph.signature.file: graph.model for graph in built.values()}, laid_out.values),
+    graphs = {graph.signature.file: graph.model for graph in built.values()}
+    return BundleContents(changed, graphs, laid_out.values), Carryover(
         {target: source for target, (source, _) in carried.sources.items()},
         tuple(name for name in (*mine, STEP) if name not in carried.sources),
         tuple(spec.name for spec in manifest.tensors if spec.role == "optimizer" and spec.name not in used),
@@ -111,7 +100,7 @@ def replace_optimizer(bundle: Bundle, optimizer: OptimizerLike) -> Replacement:
     )
 
 
-def _decoded(bundle: Bundle) -> dict[str, NumpyArray]:
+def _decoded(bundle: BundleContents) -> dict[str, NumpyArray]:
     return _as_numbers(bundle.manifest, bundle.state)
 
 

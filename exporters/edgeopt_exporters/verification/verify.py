@@ -70,7 +70,7 @@ def _without_randomness(bundle: Bundle, forward: ForwardModel, settings: Mapping
     if not any(uses_random_numbers(graph.model.graph) for graph in (forward.train, forward.evaluate)):
         return bundle
     fixed = replace(forward, train=with_quartiles(forward.train), evaluate=with_quartiles(forward.evaluate))
-    return compose(fixed, **settings, signatures=("accumulate", "predict"))
+    return Bundle.of(compose(fixed, **settings, signatures=("accumulate", "predict")))
 
 
 def _other_sizes(check: Check, sizes: Mapping[str, int]) -> tuple[dict[str, int], dict[str, str]]:

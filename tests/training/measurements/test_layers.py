@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import edgeopt
+from edgeopt.bundle import Bundle
 from edgeopt.errors import SignatureError
 from edgeopt.losses import CrossEntropy
 from edgeopt.optimizers import AdaFisher, AdamW, Eva, Group, GroupArrays, Optimizer
@@ -141,7 +142,7 @@ def test_a_weight_may_have_its_inputs_first(forward_model):
     for side, forward in made.items():
         value = weight if side == "rows" else weight.T.copy()
         model = forward_model(forward, {"weight": value}, ("batch", 5))
-        session = edgeopt.training.compose(model, loss=CrossEntropy(), optimizer=Eva(0.1)).session()
+        session = Bundle.of(edgeopt.training.compose(model, loss=CrossEntropy(), optimizer=Eva(0.1))).session()
         for place in range(3):
             rng = np.random.default_rng(place)
             session.step({"x": rng.normal(size=(4, 5)), "target": rng.integers(0, 3, 4)})

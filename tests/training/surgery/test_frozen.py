@@ -73,7 +73,9 @@ TRANSFORMS: dict[str, tuple[Transform, ...]] = {
 @pytest.fixture(scope="module")
 def export(forward_model) -> Callable[..., Bundle]:
     def make(optimizer: OptimizerLike, weights: Any = WEIGHTS, **settings: Any) -> Bundle:
-        return compose(forward_model(network, weights, ("batch", 4)), loss=MSE(), optimizer=optimizer, **settings)
+        return Bundle.of(
+            compose(forward_model(network, weights, ("batch", 4)), loss=MSE(), optimizer=optimizer, **settings)
+        )
 
     return make
 

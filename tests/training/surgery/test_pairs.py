@@ -26,7 +26,7 @@ def model(forward_model) -> ForwardModel:
 
 @pytest.fixture(scope="module")
 def adamw(model) -> Bundle:
-    return trained(compose(model, loss=CrossEntropy(), optimizer=STARTED))
+    return trained(Bundle.of(compose(model, loss=CrossEntropy(), optimizer=STARTED)))
 
 
 def trained(bundle: Bundle) -> Bundle:
@@ -54,12 +54,12 @@ def check(old: Bundle, optimizer: OptimizerLike, path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name != "sofo"])
 def test_from_every_rule(name, model, tmp_path):
-    old = trained(compose(model, loss=CrossEntropy(), optimizer=OPTIMIZERS[name]()))
+    old = trained(Bundle.of(compose(model, loss=CrossEntropy(), optimizer=OPTIMIZERS[name]())))
     check(old, STARTED, tmp_path / "new.edgeopt")
 
 
 def test_a_rule_without_gradients_leaves_none(model):
-    old = compose(model, loss=CrossEntropy(), optimizer=OPTIMIZERS["sofo"]())
+    old = Bundle.of(compose(model, loss=CrossEntropy(), optimizer=OPTIMIZERS["sofo"]()))
     with pytest.raises(SignatureError, match=r"step.onnx computes no gradient of bias, scale, weight"):
         old.with_optimizer(STARTED)
 

@@ -84,7 +84,9 @@ class Curved(Rule):
 def export(forward_model) -> Callable[..., Bundle]:
     def make(optimizer: OptimizerLike, weights: Any = WEIGHTS, **settings: Any) -> Bundle:
         settings.setdefault("joined_size", 20)
-        return compose(forward_model(network, weights, ("batch", 4)), loss=MSE(), optimizer=optimizer, **settings)
+        return Bundle.of(
+            compose(forward_model(network, weights, ("batch", 4)), loss=MSE(), optimizer=optimizer, **settings)
+        )
 
     return make
 
@@ -214,11 +216,13 @@ def test_random_numbers_and_statistics_of_the_model_stay(cases):
 @pytest.mark.parametrize("rule", [SophiaG(0.01), SophiaH(0.01), AdaHessian(0.01), AdaHessian(0.01, every=3)], ids=repr)
 def test_nothing_is_left_of_the_passes_for_curvature(rule, forward_model):
     def export(optimizer):
-        return compose(
-            forward_model(network, WEIGHTS, ("batch", 4)),
-            loss=CrossEntropy(),
-            optimizer=optimizer,
-            metrics=[Accuracy()],
+        return Bundle.of(
+            compose(
+                forward_model(network, WEIGHTS, ("batch", 4)),
+                loss=CrossEntropy(),
+                optimizer=optimizer,
+                metrics=[Accuracy()],
+            )
         )
 
     old, fresh = export(rule), export(AdamW(0.01))

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
-from edgeopt.checks import at_least, positive
+from edgeopt.checks import positive, within
 from edgeopt.optimizers.arithmetic.averages import ema
 from edgeopt.optimizers.arithmetic.norms import count, finite_square, norm
 from edgeopt.optimizers.base import Arrays, Rule, Updated, zeros
 from edgeopt.optimizers.rules.descent import Decay, Descent
 from edgeopt.schedules import Schedule
+from edgeopt_runtime.ranges import Range
 
 __all__ = ["CAME", "Adafactor"]
 
@@ -81,7 +82,7 @@ class Adafactor(Rule):
     def __post_init__(self) -> None:
         super().__post_init__()
         positive("d", self.d)
-        at_least("-beta2_decay", -self.beta2_decay, 0.0)
+        within("beta2_decay", self.beta2_decay, Range(at_most=0.0))
         if self.eps1 is not None:
             positive("eps1", self.eps1)
 
