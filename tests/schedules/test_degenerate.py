@@ -6,10 +6,8 @@ from typing import Any
 
 import array_api_compat.numpy as xp
 import numpy as np
-import optax
 import pytest
 import torch
-import transformers
 
 from edgeopt.errors import ConfigurationError
 from edgeopt.optimizers import from_config
@@ -24,6 +22,9 @@ from edgeopt.schedules import (
     WarmupCosine,
     WarmupLinear,
 )
+
+optax = pytest.importorskip("optax")
+transformers = pytest.importorskip("transformers")
 
 LR, STEPS = 0.3, 14
 
