@@ -103,7 +103,9 @@ def compose(
     decisions += unsuitable_output(model, chosen, loss)
     state = initial_state(model.parameters, model.buffers, plan.groups, seed)
     wanted = [name for name in SIGNATURES if name in signatures or (name in OPTIONAL and hessian_vector)]
-    built = {name: SIGNATURES[name](model, plan, state, targets) for name in wanted}
+    graphs = {name: SIGNATURES[name](model, plan, state, targets) for name in wanted}
+    # A graph of views that shows nothing is none.
+    built = {name: graph for name, graph in graphs.items() if graph.signature.outputs}
     manifest = Manifest(
         opset=OPSET,
         ir_version=IR_VERSION,

@@ -11,6 +11,7 @@ import numpy as np
 
 from edgeopt.errors import SignatureError
 from edgeopt.optimizers import OptimizerLike, as_groups
+from edgeopt.training.graphs.signatures import reset_graph, view_graph
 from edgeopt.training.names import ACCUMULATED_WEIGHT, DRAWS, SEED, STEP
 from edgeopt.training.plan import group_numbers, group_provenance
 from edgeopt.training.surgery.carry import Carried, carry_over
@@ -63,7 +64,8 @@ def replace_optimizer(bundle: BundleContents, optimizer: OptimizerLike) -> tuple
     trained = {spec.name: state[spec.name] for spec in manifest.tensors if spec.trainable}
     groups = resolve(as_groups(optimizer), trained)
     _refuse_measurements(groups)
-    cuts = {name: Cut(manifest, name, bundle.graphs[s.file]) for name, s in manifest.signatures.items()}
+    whole = {name: s for name, s in manifest.signatures.items() if name not in ("reset", "view")}
+    cuts = {name: Cut(manifest, name, bundle.graphs[s.file]) for name, s in whole.items()}
     rules = next((cuts[name].rules() for name in ("step", "apply") if name in cuts), {})
     seen = _as_numbers(manifest, seen_parameters(bundle))
     laid_out = _layout(manifest, groups, state)
@@ -78,6 +80,8 @@ def replace_optimizer(bundle: BundleContents, optimizer: OptimizerLike) -> tuple
         value = state[source]
         laid_out.values[target] = value if factor == 1.0 else (value * factor).astype(value.dtype)
     built = {name: rebuild(cut, laid_out, groups) for name, cut in cuts.items()}
+    built |= {"reset": reset_graph(laid_out, groups, {**trained, **moved}), "view": view_graph(laid_out, groups)}
+    built = {name: graph for name, graph in built.items() if graph.signature.outputs}
     mine = [name for name, spec in laid_out.tensors.items() if spec.role == "optimizer"]
     used = {source for source, _ in carried.sources.values()}
     numbers = [spec for spec in manifest.hyperparameters if not spec.name.startswith(("optimizer.", "schedule."))]

@@ -21,7 +21,12 @@ OUTPUT_KINDS = {
     "evaluate": ("state", "metric", "weight"),
     "predict": ("state", "output"),
     "hessian_vector": ("state", "metric"),
+    "reset": ("state",),
+    "view": ("state",),
 }
+
+# What is about the optimizer alone.
+WITHOUT_BATCH = ("apply", "reset", "view")
 
 
 def check_consistency(manifest: Manifest) -> None:
@@ -107,7 +112,11 @@ def _check_inputs(where: str, name: str, signature: Signature, manifest: Manifes
     known = {
         "state": {spec.name for spec in manifest.memory},
         "hyper": {spec.name for spec in manifest.hyperparameters},
-        "batch": {spec.name for spec in manifest.inputs if spec.kind == "model" or signature.file != "predict.onnx"},
+        "batch": {
+            spec.name
+            for spec in manifest.inputs
+            if name not in WITHOUT_BATCH and (spec.kind == "model" or name != "predict")
+        },
     }
     _unique(f"{where}.inputs", (port.name for port in signature.inputs))
     for port in signature.inputs:

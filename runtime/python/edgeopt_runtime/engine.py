@@ -12,6 +12,7 @@ from edgeopt_runtime.hyper import Hyperparameters
 from edgeopt_runtime.manifest import InputSpec, Signature
 from edgeopt_runtime.program import Program
 from edgeopt_runtime.providers import Options
+from edgeopt_runtime.schedule_watch import ScheduleWatch
 from edgeopt_runtime.state import StateBuffers
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Engine:
         self._options = options
         self._on_nonfinite = on_nonfinite
         self._not_finite_since: str | None = None
+        self._schedule_watch = ScheduleWatch(self.manifest, self.state, self.hyper)
         self._programs: dict[str, tuple[Program, BatchReader]] = {}
 
     def signature(self, name: str) -> Signature:
@@ -61,6 +63,7 @@ class Engine:
         """
         if name not in self.manifest.signatures:
             how = "with `edgeopt.export(..., hessian_vector=True)`" if name == "hessian_vector" else "with one"
+            how = "again with this release" if name == "reset" else how
             raise MissingGraphError(
                 f"The bundle has no {name} graph; it has {', '.join(self.manifest.signatures)}. Export it {how}."
             )
@@ -106,11 +109,44 @@ class Engine:
             raise _nothing_counts(name)
         if not refused or self._on_nonfinite == "ignore":
             program.commit()
+            self._schedule_watch.look(metrics)
             if alarm and self._on_nonfinite == "ignore" and self._not_finite_since is None:
                 self.note_not_finite(f'this session went on under on_nonfinite="ignore"{self._place()}')
         if self._on_nonfinite == "skip":
             metrics["skipped"] = float(refused)
         return metrics
+
+    def reset(self, *, schedule: bool, optimizer: bool, accumulated: bool, seed: int | None) -> None:
+        """See `TrainingSession.reset`."""
+        start, completed = self.state.counter("start"), self.state.completed
+        if completed is None or start is None:
+            raise StateError(
+                "The bundle does not count its updates apart from the schedule; export it with this release."
+            )
+        begun = self.program("reset")[0] if optimizer else None
+        if begun is not None:
+            begun.run({})
+        if seed is not None:
+            self.state.reset_seed(seed)
+        position = completed - int(self.state.current(start))
+        if begun is not None:
+            begun.commit()
+        now = self.state.completed or 0
+        self.state.current(start)[...] = now if schedule else now - position
+        if accumulated:
+            self.drop_accumulated()
+        if schedule:
+            self._schedule_watch.noticed = False
+
+    def viewed(self) -> dict[str, NDArray[Any]]:
+        """What stands for parameters in evaluation, where something else does; it shares the session's memory."""
+        if "view" not in self.manifest.signatures:
+            return {}
+        program, _ = self.program("view")
+        program.run({})
+        # Written to the other buffers, and never committed.
+        outputs = self.manifest.signatures["view"].outputs
+        return {port.tensor: self.state.next(port.tensor) for port in outputs if port.tensor is not None}
 
     def note_not_finite(self, since: str) -> None:
         """Remember what may have brought something into the state that is not finite."""

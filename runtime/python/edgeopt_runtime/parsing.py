@@ -35,7 +35,7 @@ from edgeopt_runtime.ranges import Range
 __all__ = ["SIGNATURES", "STATE_FILE", "parse_manifest", "parse_version"]
 
 STATE_FILE = "state.safetensors"
-SIGNATURES = ("step", "accumulate", "apply", "evaluate", "predict", "hessian_vector")
+SIGNATURES = ("step", "accumulate", "apply", "evaluate", "predict", "hessian_vector", "reset", "view")
 
 ROLES = ("parameter", "buffer", "optimizer", "counter", "seed")
 INPUT_KINDS = ("model", "loss")

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from edgeopt_runtime.archive import BundleContents, read_bundle, write_bundle
 from edgeopt_runtime.atomic import replace_file
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from edgeopt_runtime.minimize import MinimizeResult
 
 __all__ = ["TrainingSession"]
+
+# Which weights are meant where an optimizer evaluates others than it trains.
+View: TypeAlias = Literal["trained", "evaluated"]
 
 
 class TrainingSession:
@@ -300,17 +303,33 @@ class TrainingSession:
                 )
             replace_file(Path(path), bake(self._engine.graphs[signature.file], tensors, counts))
 
-    def parameters(self) -> dict[str, NDArray[Any]]:
-        """Copies of the parameters by name; bfloat16 as ``uint16`` arrays of the same bits."""
+    def parameters(self, view: View = "trained") -> dict[str, NDArray[Any]]:
+        """Copies of the parameters by name; bfloat16 as ``uint16`` arrays of the same bits.
+
+        Some optimizers evaluate other weights than they train: averages (`Averaged`, `ScheduleFreeAdamW` and the like),
+        of which the weights themselves are only a part. What goes into another model, or is sent elsewhere to predict
+        with, are the evaluated ones; the trained ones are for going on with training under the same optimizer state.
+
+        Args:
+            view: ``"trained"``, what the next step moves, or ``"evaluated"``, what `evaluate`, `predict` and
+                `export_inference` compute with. For most optimizers both are the same.
+
+        Raises:
+            StateError: There is no such view.
+            ExecutionError: ONNX Runtime failed.
+        """
+        if view not in ("trained", "evaluated"):
+            raise StateError(f'`view` must be "trained" or "evaluated", not {view!r}.')
         with self._lock:
-            return {
-                spec.name: self._engine.state.current(spec.name).copy()
-                for spec in self._engine.manifest.tensors
-                if spec.role == "parameter"
-            }
+            names = [spec.name for spec in self._engine.manifest.tensors if spec.role == "parameter"]
+            seen = self._engine.viewed() if view == "evaluated" else {}
+            return {name: seen.get(name, self._engine.state.current(name)).copy() for name in names}
 
     def load_parameters(self, parameters: Mapping[str, NDArray[Any]]) -> None:
         """Replace some parameters or buffers by copies of these arrays; optimizer state stays.
+
+        Where the optimizer evaluates averages, these stay too, and with them what `predict` gives;
+        ``reset(optimizer=True)`` lets them begin at the new weights.
 
         Raises:
             StateError: A name is not that of a parameter or buffer, or an array has another dtype or shape. Nothing is
@@ -343,6 +362,38 @@ class TrainingSession:
             values = {**values, name: value}
         with self._lock:
             self._engine.hyper.set(values)
+
+    def reset(
+        self,
+        *,
+        schedule: bool = False,
+        optimizer: bool = False,
+        accumulated: bool = False,
+        seed: int | None = None,
+    ) -> None:
+        """Begin some things anew; the parameters and buffers stay.
+
+        Without arguments schedule, optimizer and accumulated gradients begin anew: a new run from the weights of now.
+        To go back to other weights, keep those of `parameters` and hand them to `load_parameters` first.
+
+        Args:
+            schedule: The learning rate goes through its schedule from the beginning; the optimizer's averages, and the
+                count of updates that corrects their bias, go on.
+            optimizer: The optimizer's state, the count of updates included, is what it is before the first one. Slots
+                that begin as copies of their parameter, such as averages, begin at the parameters of now. Where the
+                schedule does not begin anew too, it goes on where it is.
+            accumulated: Gradients that no update has used yet are dropped.
+            seed: Random numbers begin anew from it, see `reset_seed`.
+
+        Raises:
+            MissingGraphError: The bundle is too old to know how its optimizer begins.
+            StateError: It does not count updates, or has no seed.
+            ExecutionError: ONNX Runtime failed; the state is as it was.
+        """
+        if not (schedule or optimizer or accumulated or seed is not None):
+            schedule = optimizer = accumulated = True
+        with self._lock:
+            self._engine.reset(schedule=schedule, optimizer=optimizer, accumulated=accumulated, seed=seed)
 
     def reset_seed(self, seed: int) -> None:
         """Start the random numbers of dropout and the like anew from ``seed``.
