@@ -58,7 +58,7 @@ def alike(first: TrainingSession, second: TrainingSession, *without: str) -> Non
             assert first.state()[name].tobytes() == array.tobytes(), name
 
 
-# One of each way to begin: zeros, other numbers, copies, unit matrices, random bases, whole numbers. tests/full has all.
+# One of each way to begin: zeros, other numbers, copies, unit matrices, random bases, integers. tests/full has all.
 BEGINNINGS = (
     *("adafisher", "adamw", "averaged_adam", "cocob", "dion", "dog", "fista", "galore", "kron", "micro_adam", "nadam"),
     *("prodigy", "schedule_free_adamw", "soap", "yogi"),
