@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Bundle", "Replacement"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Bundle:
     """A training step: its graphs, the state they work on, and the manifest that describes both.
 
@@ -39,6 +39,9 @@ class Bundle:
     def __post_init__(self) -> None:
         # The one assignment to a frozen field: from here on graphs are bytes.
         object.__setattr__(self, "graphs", _serialized(self.graphs))
+
+    def __repr__(self) -> str:
+        return f"Bundle({self.manifest.summary})"
 
     @classmethod
     def of(cls, contents: BundleContents) -> Bundle:

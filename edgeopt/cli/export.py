@@ -60,7 +60,10 @@ def export(
     lr: Annotated[float, typer.Option(help="The learning rate, or the schedule's peak.")] = 1e-3,
     schedule: Annotated[
         str,
-        typer.Option(metavar=COMPONENT, help="warmup_cosine:warmup=9,total=99 and the like. A wrong name lists all."),
+        typer.Option(
+            metavar=COMPONENT,
+            help="warmup_cosine:warmup_steps=9,total_steps=99 and the like. A wrong name lists all.",
+        ),
     ] = "constant",
     transform: Annotated[
         list[str] | None,

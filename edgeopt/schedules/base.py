@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
-from typing import Any
+from typing import Any, TypeAlias
 
+from edgeopt.arguments import Component
 from edgeopt.array_types import Array, Namespace
 from edgeopt.checks import ranges_of
 from edgeopt_runtime.ranges import Range
 
-__all__ = ["Schedule", "annotated", "numbers", "static"]
+__all__ = ["Converted", "Schedule", "annotated", "numbers", "static"]
+
+#: See `Component.converted`.
+Converted: TypeAlias = Mapping[str, tuple[str, Callable[[Any, Mapping[str, Any]], Any]]]
 
 
 def static(default: float) -> Any:
@@ -35,7 +39,7 @@ def numbers(settings: Any) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class Schedule(ABC):
+class Schedule(metaclass=Component):
     """A pure function from the number of completed updates to a learning rate.
 
     Its numbers are hyperparameters, which means inputs of the exported graph: a device can change the peak rate or the

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from edgeopt.arguments import Component
 from edgeopt.array_types import Array, Namespace
 from edgeopt.checks import ranges_of
 from edgeopt_runtime.ranges import Range
@@ -14,7 +15,7 @@ __all__ = ["Transform"]
 
 
 @dataclass(frozen=True)
-class Transform(ABC):
+class Transform(metaclass=Component):
     """A pure function of all gradients together, applied before the update rule. Transforms run in the given order."""
 
     @abstractmethod

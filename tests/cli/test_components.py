@@ -17,8 +17,8 @@ def test_a_name_alone_takes_the_defaults() -> None:
 def test_settings_follow_the_name() -> None:
     made = build("optimizer", OPTIMIZERS, "sgd:momentum=0.9,nesterov=true,weight_decay=1e-4", lr=0.1)
     assert made == SGD(lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-4)
-    schedule = build("schedule", SCHEDULES, "warmup_cosine:warmup=10,total=100", lr=0.5)
-    assert schedule == WarmupCosine(0.5, warmup=10, total=100)
+    schedule = build("schedule", SCHEDULES, "warmup_cosine:warmup_steps=10,total_steps=100", lr=0.5)
+    assert schedule == WarmupCosine(0.5, warmup_steps=10, total_steps=100)
 
 
 def test_lists_stand_in_brackets() -> None:
@@ -49,7 +49,9 @@ def test_wrong_words_are_wrong_usage(text: str, message: str) -> None:
 
 
 def test_a_missing_setting_is_named() -> None:
-    with pytest.raises(typer.BadParameter, match="warmup_cosine needs warmup, total: warmup_cosine:warmup="):
+    with pytest.raises(
+        typer.BadParameter, match="warmup_cosine needs warmup_steps, total_steps: warmup_cosine:warmup_steps="
+    ):
         build("schedule", SCHEDULES, "warmup_cosine", lr=0.1)
 
 

@@ -82,7 +82,7 @@ def sgd() -> Optimizer:
 def adamw() -> Optimizer:
     # Some gradients here are zero but for rounding (biases in front of BatchNorm, of attention's keys). With the usual
     # eps Adam would make whole steps of them, different ones on each release.
-    return AdamW(lr=WarmupCosine(1e-2, warmup=2, total=6), weight_decay=0.01, eps=1e-4)
+    return AdamW(lr=WarmupCosine(1e-2, warmup_steps=2, total_steps=6), weight_decay=0.01, eps=1e-4)
 
 
 CASES: dict[str, tuple[Any, Any, Any]] = {

@@ -6,13 +6,17 @@ writes them, always in the same way.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgeopt_runtime import shown
 from edgeopt_runtime.dtypes import DTYPES
+from edgeopt_runtime.errors import TamperedBundleError
 from edgeopt_runtime.ranges import Range
 
 __all__ = [
@@ -29,12 +33,15 @@ __all__ = [
     "OutputSpec",
     "Signature",
     "TensorSpec",
+    "check_checksum",
     "counts_draws",
     "flat_spec",
 ]
 
 FORMAT = "edgeopt"
 SCHEMA_VERSION = 1
+# Key of the last field: the SHA-256 of all the text in front of it.
+CHECKSUM = '"checksum"'
 # Last component of the name of the counter of random numbers drawn.
 DRAWS = "draws"
 
@@ -181,7 +188,7 @@ class FileEntry:
     sha256: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Manifest:
     """Everything a runtime must know about a bundle; ``files`` is filled in when the bundle is written."""
 
@@ -198,6 +205,21 @@ class Manifest:
     producer: Mapping[str, str] = field(default_factory=dict)
     decisions: tuple[Decision, ...] = ()
     files: Mapping[str, FileEntry] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Manifest({self.summary})"
+
+    @property
+    def summary(self) -> str:
+        """One line, for people: parameters, size of the state, arrays of a batch, graphs."""
+        parameters = [spec for spec in self.tensors if spec.role == "parameter"]
+        trainable = sum(spec.trainable for spec in parameters)
+        arrays = (f"{spec.name} {spec.dtype} {list(spec.shape)}" for spec in self.inputs)
+        return (
+            f"{len(parameters)} parameters, {trainable} of them trainable; state of {len(self.tensors)} tensors, "
+            f"{sum(spec.nbytes for spec in self.tensors):,} bytes; batch: {shown.some(arrays) or 'nothing'}; "
+            f"graphs: {', '.join(sorted(self.signatures)) or 'none'}"
+        )
 
     @property
     def memory(self) -> tuple[TensorSpec, ...]:
@@ -238,8 +260,30 @@ class Manifest:
                 for name, signature in sorted(self.signatures.items())
             },
             "files": {name: _fields(entry) for name, entry in sorted(self.files.items())},
+            "checksum": "",
         }
-        return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
+        start = text.rindex(CHECKSUM)
+        return f'{text[:start]}{CHECKSUM}: "{_sha256(text[:start].encode())}"\n}}\n'
+
+
+def check_checksum(text: bytes) -> None:
+    """Compare the text of a manifest with the SHA-256 in its last field; bundles of old have none.
+
+    It tells of accidents: whoever changes a manifest on purpose can compute it.
+
+    Raises:
+        TamperedBundleError: They differ.
+    """
+    start = text.rfind(CHECKSUM.encode())
+    if start < 0 or not text[start + len(CHECKSUM) :].lstrip().startswith(b":"):
+        return
+    last = re.fullmatch(rb'\s*:\s*"([0-9a-f]{64})"\s*\}\s*', text[start + len(CHECKSUM) :])
+    if last is None or last[1].decode() != _sha256(text[:start]):
+        raise TamperedBundleError(
+            "manifest.json was changed after it was written: it differs from its checksum. Fetch the bundle again; to "
+            "change hyperparameters or weights, load it and use `set_hyper`, `load_parameters` and `save`."
+        )
 
 
 def flat_spec(entry: Joined, specs: Mapping[str, TensorSpec]) -> TensorSpec:
@@ -252,6 +296,10 @@ def flat_spec(entry: Joined, specs: Mapping[str, TensorSpec]) -> TensorSpec:
 def counts_draws(spec: TensorSpec) -> bool:
     """Whether a tensor is the count of runs that drew random numbers."""
     return spec.role == "counter" and spec.name.rpartition(".")[2] == DRAWS
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _fields(record: Any) -> dict[str, Any]:

@@ -65,11 +65,8 @@ class Program:
         except RUNTIME_ERRORS as error:
             # Names in the graph that are not UTF-8 end here.
             raise GraphError(f"{signature.file} cannot be examined: {error}.") from error
-        self._batch_dtypes = {
-            spec.name: spec.dtype
-            for spec in manifest.inputs
-            if any(port.kind == "batch" and port.name == spec.name for port in signature.inputs)
-        }
+        batch = {port.name for port in signature.inputs if port.kind == "batch"}
+        self._batch_dtypes = {spec.name: spec.dtype for spec in manifest.inputs if spec.name in batch}
         self._batch_dtypes.update(
             {port.name: state.specs[port.tensor].dtype for port in signature.inputs if port.tensor is not None}
         )

@@ -67,6 +67,9 @@ class TrainingSession:
         self._engine = Engine(contents, options, on_nonfinite)
         self._lock = threading.RLock()
 
+    def __repr__(self) -> str:
+        return f"TrainingSession({self._engine.manifest.summary})"
+
     @classmethod
     def load(
         cls,

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgeopt_runtime import shown
 from edgeopt_runtime.dtypes import DTYPES
-from edgeopt_runtime.errors import StateError, TamperedBundleError, TruncatedBundleError
-from edgeopt_runtime.manifest import TensorSpec
+from edgeopt_runtime.errors import BundleError, StateError, TamperedBundleError, TruncatedBundleError
+from edgeopt_runtime.manifest import Manifest, TensorSpec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,11 +28,16 @@ __all__ = [
     "decode_state",
     "encode_state",
     "is_finite",
+    "largest_state",
     "not_finite",
     "raw_bytes",
 ]
 
 Buffer = bytes | memoryview
+
+# What a tensor takes in the header of a safetensors file at most: a name of 1024 characters, as escapes of 12 bytes
+# each, its shape and its offsets. The file may have some metadata besides.
+HEADER_BYTES = 1 << 14
 
 # A cache line, and the alignment of ONNX Runtime's own allocator.
 ALIGNMENT = 64
@@ -42,7 +48,10 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     size = dtype.itemsize
     for length in shape:
         size *= length
-    raw = np.empty(size + ALIGNMENT, np.uint8)
+    try:
+        raw = np.empty(size + ALIGNMENT, np.uint8)
+    except MemoryError as error:
+        raise BundleError(f"There is too little memory: a tensor of the bundle needs {size} bytes.") from error
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + size].view(dtype).reshape(shape)
 
@@ -120,6 +129,12 @@ def encode_state(specs: Sequence[TensorSpec], state: Mapping[str, NDArray[Any]])
     return [len(text).to_bytes(8, "little") + text, *pieces]
 
 
+def largest_state(manifest: Manifest) -> int:
+    """How many bytes the safetensors file of a bundle can have."""
+    specs = (*manifest.tensors, *manifest.accumulators)
+    return sum(spec.nbytes for spec in specs) + HEADER_BYTES * (len(specs) + 4)
+
+
 def decode_state(
     content: bytes, specs: Sequence[TensorSpec], accumulators: Sequence[TensorSpec]
 ) -> dict[str, NDArray[Any]]:
@@ -138,13 +153,15 @@ def decode_state(
         entries = dict(deserialize(content))  # type: ignore[no-untyped-call] # it ships no type hints
     except SafetensorError as error:
         raise TamperedBundleError(f"state.safetensors is not a safetensors file: {error}.") from error
-    wanted = [*specs, *(spec for spec in accumulators if any(other.name in entries for other in accumulators))]
+    wanted = [*specs, *(accumulators if any(spec.name in entries for spec in accumulators) else ())]
     unknown = entries.keys() - {spec.name for spec in wanted}
     if unknown:
-        raise TamperedBundleError(f"state.safetensors holds tensors that the manifest does not know: {_some(unknown)}.")
+        raise TamperedBundleError(
+            f"state.safetensors holds tensors that the manifest does not know: {shown.some(unknown)}."
+        )
     missing = {spec.name for spec in wanted} - entries.keys()
     if missing:
-        raise TruncatedBundleError(f"state.safetensors lacks tensors that the manifest lists: {_some(missing)}.")
+        raise TruncatedBundleError(f"state.safetensors lacks tensors that the manifest lists: {shown.some(missing)}.")
     state = {}
     for spec in wanted:
         entry = entries[spec.name]
@@ -158,8 +175,3 @@ def decode_state(
         array.flags.writeable = False
         state[spec.name] = array
     return state
-
-
-def _some(names: set[str]) -> str:
-    shown = ", ".join(f"`{name}`" for name in sorted(names)[:5])
-    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"

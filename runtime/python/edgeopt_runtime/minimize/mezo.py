@@ -12,7 +12,7 @@ import numpy as np
 
 from edgeopt_runtime.batch import Batch, each_batch
 from edgeopt_runtime.engine import Engine
-from edgeopt_runtime.errors import BatchError, NonFiniteLossError, StateError
+from edgeopt_runtime.errors import BatchError, MinimizeError, NonFiniteLossError, StateError
 from edgeopt_runtime.evaluation import WeightedMeans
 from edgeopt_runtime.minimize.descent import MinimizeResult
 from edgeopt_runtime.minimize.method import Settings
@@ -103,6 +103,8 @@ class _Weights:
         if engine.pending:
             raise StateError("Gradients are accumulated for an update; call `apply` before `minimize`.")
         self._signature = engine.signature("evaluate")
+        if not any(port.kind == "metric" and port.name == "loss" for port in self._signature.outputs):
+            raise MinimizeError("The bundle's evaluate graph gives no loss.")
         self._batches = [read(batch) for batch in each_batch(batches)]
         if not self._batches:
             raise BatchError("There is no batch to minimise the loss over.")

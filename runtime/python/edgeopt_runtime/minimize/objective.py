@@ -97,8 +97,9 @@ class SessionObjective:
         self._checks = [port.name for port in program.signature.outputs if port.kind == "check"]
         self._parts = list(trainable(engine))
         weight = engine.manifest.total_weight
-        if weight is None:
-            raise MinimizeError("The bundle has no accumulator for the weight of batches; export it with this release.")
+        metrics = {port.name for port in program.signature.outputs if port.kind == "metric"}
+        if weight is None or "loss" not in metrics:
+            raise MinimizeError("The bundle's accumulate graph gives no loss, or no weight to divide its sum by.")
         self._weight = weight
         self.size = self._parts[-1].stop if self._parts else 0
         self.evaluations = self.products = self.shares = 0
