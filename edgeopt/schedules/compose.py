@@ -41,7 +41,7 @@ class _Composite(Schedule):
         """Return the ranges of every part's numbers."""
         return {
             f"{place}.{name}": allowed
-            for place, part in enumerate(self.parts)
+            for place, part in enumerate(self.schedules)
             for name, allowed in part.ranges().items()
         }
 

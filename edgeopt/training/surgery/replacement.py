@@ -12,7 +12,7 @@ import numpy as np
 from edgeopt.errors import SignatureError
 from edgeopt.optimizers import OptimizerLike, as_groups
 from edgeopt.training.graphs.signatures import reset_graph, view_graph
-from edgeopt.training.names import ACCUMULATED_WEIGHT, DRAWS, SEED, STEP
+from edgeopt.training.names import ACCUMULATED_WEIGHT, DRAWS, SCHEDULE_START, SEED, STEP
 from edgeopt.training.plan import group_numbers, group_provenance
 from edgeopt.training.surgery.carry import Carried, carry_over
 from edgeopt.training.surgery.cut import Cut
@@ -98,7 +98,7 @@ def replace_optimizer(bundle: BundleContents, optimizer: OptimizerLike) -> tuple
     graphs = {graph.signature.file: graph.model for graph in built.values()}
     return BundleContents(changed, graphs, laid_out.values), Carryover(
         {target: source for target, (source, _) in carried.sources.items()},
-        tuple(name for name in (*mine, STEP) if name not in carried.sources),
+        tuple(name for name in (*mine, STEP, SCHEDULE_START) if name not in carried.sources),
         tuple(spec.name for spec in manifest.tensors if spec.role == "optimizer" and spec.name not in used),
         tuple(moved),
     )

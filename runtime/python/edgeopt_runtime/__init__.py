@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         MissingGraphError,
         NonFiniteLossError,
         ProviderError,
-        ScheduleEndWarning,
         StateError,
         StorageError,
         TamperedBundleError,
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from edgeopt_runtime.manifest import Manifest
     from edgeopt_runtime.minimize import MinimizeResult
     from edgeopt_runtime.rates import GreedyLR, ReduceLROnPlateau
+    from edgeopt_runtime.schedule_watch import ScheduleEndWarning
     from edgeopt_runtime.session import TrainingSession
 
 __all__ = [
@@ -83,6 +83,7 @@ _HOMES = {
     "Manifest": "manifest",
     "MinimizeResult": "minimize",
     "ReduceLROnPlateau": "rates",
+    "ScheduleEndWarning": "schedule_watch",
     "StopTraining": "fit",
     "TrainingSession": "session",
     "pack_bundle": "archive",

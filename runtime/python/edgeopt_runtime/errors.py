@@ -38,17 +38,12 @@ __all__ = [
     "MissingGraphError",
     "NonFiniteLossError",
     "ProviderError",
-    "ScheduleEndWarning",
     "StateError",
     "StorageError",
     "TamperedBundleError",
     "TruncatedBundleError",
     "UnsupportedVersionError",
 ]
-
-
-class ScheduleEndWarning(UserWarning):
-    """An update had the rate 0: the schedule has come to its end, and the weights stay where they are."""
 
 
 class EdgeoptError(Exception):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 
-from edgeopt_runtime.errors import ScheduleEndWarning
 from edgeopt_runtime.hyper import Hyperparameters
 from edgeopt_runtime.manifest import Manifest
 from edgeopt_runtime.state import StateBuffers
 
-__all__ = ["ScheduleWatch"]
+__all__ = ["ScheduleEndWarning", "ScheduleWatch"]
+
+
+class ScheduleEndWarning(UserWarning):
+    """An update had the rate 0: the schedule has come to its end, and the weights stay where they are."""
 
 
 class ScheduleWatch:
