@@ -5,14 +5,14 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from edgeopt.arguments import Component
 from edgeopt.checks import at_least, require
 from edgeopt.errors import ConfigurationError
 from edgeopt.optimizers.base import Optimizer
 
-__all__ = ["Group", "OptimizerLike", "ParameterGroups", "as_groups"]
+__all__ = ["Group", "ParameterGroups", "exactly"]
 
 
 @dataclass(frozen=True)
@@ -108,24 +108,9 @@ class ParameterGroups(metaclass=Component):
         return self.groups[place].name or f"group_{place + 1}"
 
 
-#: What is accepted as an optimizer: a rule; groups; or groups in a list with the rule for the rest.
-OptimizerLike: TypeAlias = "Optimizer | ParameterGroups | Sequence[Group | Optimizer]"
-
-
-def as_groups(optimizer: OptimizerLike) -> ParameterGroups:
-    """The optimizer as groups.
-
-    Raises:
-        ConfigurationError: It is none, or a list does not hold exactly one rule.
-    """
-    if isinstance(optimizer, ParameterGroups):
-        return optimizer
-    if isinstance(optimizer, Optimizer):
-        return ParameterGroups(optimizer)
-    require(isinstance(optimizer, Sequence), f"optimizer must be a rule or groups, got {optimizer!r}")
-    rules = [entry for entry in optimizer if isinstance(entry, Optimizer)]
-    require(len(rules) == 1, f"a list of groups must hold one rule for the rest, got {len(rules)}")
-    return ParameterGroups(rules[0], tuple(entry for entry in optimizer if not isinstance(entry, Optimizer)))
+def exactly(name: str) -> str:
+    """A pattern that matches this name alone."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 
 
 def _decaying(rule: Optimizer, weight_decay: float) -> Optimizer:

@@ -9,12 +9,13 @@ from edgeopt.schedules.cosine import CosineCycles, CosineRestarts
 from edgeopt.schedules.cyclic import Cyclic, OneCycle
 from edgeopt.schedules.decay import WSD, InverseSqrt, InverseTime, Noam
 from edgeopt.schedules.polynomial import REX, Linear, PiecewiseLinear, Polynomial
-from edgeopt.schedules.registry import SCHEDULES
+from edgeopt.schedules.registry import SCHEDULE, SCHEDULES
 from edgeopt.schedules.steps import Exponential, MultiStep, PiecewiseConstant, Step
 from edgeopt.schedules.warmup import ConstantWithWarmup, WarmupCosine, WarmupLinear
 
 __all__ = [
     "REX",
+    "SCHEDULE",
     "SCHEDULES",
     "WSD",
     "Constant",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from edgeopt.components import Kind
 from edgeopt.schedules.base import Schedule
 from edgeopt.schedules.compose import Product, Sequential
 from edgeopt.schedules.constant import Constant
@@ -12,7 +13,7 @@ from edgeopt.schedules.polynomial import REX, Linear, PiecewiseLinear, Polynomia
 from edgeopt.schedules.steps import Exponential, MultiStep, PiecewiseConstant, Step
 from edgeopt.schedules.warmup import ConstantWithWarmup, WarmupCosine, WarmupLinear
 
-__all__ = ["SCHEDULES"]
+__all__ = ["SCHEDULE", "SCHEDULES"]
 
 SCHEDULES: dict[str, type[Schedule]] = {
     "constant": Constant,
@@ -38,3 +39,10 @@ SCHEDULES: dict[str, type[Schedule]] = {
     "warmup_linear": WarmupLinear,
     "wsd": WSD,
 }
+
+SCHEDULE = Kind(
+    name="schedule",
+    base=Schedule,  # type: ignore[type-abstract]  # only instances of it are made
+    registry=SCHEDULES,
+    example="edgeopt.schedules.WarmupCosine(1e-3, warmup=100, total=2000)",
+)

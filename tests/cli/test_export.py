@@ -65,8 +65,8 @@ def test_a_model_that_cannot_be_had_is_an_error_of_ours(run: Any, here: Path, mo
     ("arguments", "message"),
     [
         (["a_model", "--loss", "mse"], "does not look like module:function or file.onnx"),
-        (["a_model:build", "--loss", "mse", "--optimizer", "adamx"], "there is no optimizer 'adamx'"),
-        (["a_model:build", "--loss", "mean"], "there is no loss 'mean'"),
+        (["a_model:build", "--loss", "mse", "--optimizer", "adamx"], "There is no optimizer 'adamx'"),
+        (["a_model:build", "--loss", "mean"], "There is no loss 'mean'"),
     ],
 )
 def test_wrong_words_are_wrong_usage(run: Any, here: Path, arguments: list[str], message: str) -> None:

@@ -168,11 +168,15 @@ def test_a_rate_that_was_set_to_zero_is_no_end() -> None:
 
 
 def test_the_end_for_one_group_is_said_too() -> None:
-    rule = [Group("bias", optimizer=SGD(WarmupLinear(1e-2, 0, 2)), name="bias"), AdamW(1e-2)]
+    rule: OptimizerLike = [Group("bias", optimizer=SGD(WarmupLinear(1e-2, 0, 2)), name="bias"), AdamW(1e-2)]
     session = made(rule, signatures=("step",)).session()
     rates(session, 2)
     with pytest.warns(ScheduleEndWarning, match="`lr_bias`"):
         session.step(BATCHES[0])
+
+
+def predicted(session: TrainingSession) -> NDArray[Any]:
+    return np.asarray(session.predict(BATCHES[0]))
 
 
 VIEWED = [ScheduleFreeAdamW(0.1), ScheduleFreeSGD(0.5), Averaged(AdamW(1e-2)), Averaged(AdamW(1e-2), mode="ema")]
@@ -186,7 +190,7 @@ def test_the_evaluated_weights_can_be_taken_elsewhere(rule: Optimizer) -> None:
     state = session.state()
     elsewhere = made(SGD(0.1)).session()
     elsewhere.load_parameters(evaluated)
-    np.testing.assert_allclose(elsewhere.predict(BATCHES[0]), session.predict(BATCHES[0]), rtol=1e-12)
+    np.testing.assert_allclose(predicted(elsewhere), predicted(session), rtol=1e-12)
     differs = any(not np.array_equal(trained[name], evaluated[name]) for name in trained)
     assert differs is (rule in VIEWED)
     for name, array in session.state().items():
@@ -203,9 +207,9 @@ def test_loaded_weights_are_evaluated_once_the_averages_begin_there() -> None:
     session = made(Averaged(AdamW(1e-2))).session()
     train(session)
     session.load_parameters({name: 0 * value for name, value in session.parameters().items()})
-    assert session.predict(BATCHES[0]).any()
+    assert predicted(session).any()
     session.reset(optimizer=True)
-    assert not session.predict(BATCHES[0]).any()
+    assert not predicted(session).any()
 
 
 def test_float32_modules_too() -> None:

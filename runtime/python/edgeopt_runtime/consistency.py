@@ -51,6 +51,11 @@ def check_consistency(manifest: Manifest) -> None:
         _check_owner(spec, tensors)
     _check_sizes(manifest)
     _check_joined(manifest)
+    for alias, name in manifest.aliases.items():
+        if name not in tensors or tensors[name].role not in ("parameter", "buffer"):
+            _fail(f"aliases.{alias}", f"is no other name of a parameter or buffer: there is no {name!r} among them")
+        if alias in tensors:
+            _fail(f"aliases.{alias}", "is the name of another tensor, too")
     if not manifest.signatures:
         _fail("signatures", "names no graph")
     names = _Names.of(manifest)

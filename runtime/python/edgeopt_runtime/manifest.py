@@ -190,7 +190,11 @@ class FileEntry:
 
 @dataclass(frozen=True, repr=False)
 class Manifest:
-    """Everything a runtime must know about a bundle; ``files`` is filled in when the bundle is written."""
+    """Everything a runtime must know about a bundle; ``files`` is filled in when the bundle is written.
+
+    ``aliases`` are further names of parameters and buffers, each with the name of the tensor: a model may use one under
+    several names.
+    """
 
     opset: int
     ir_version: int
@@ -202,6 +206,7 @@ class Manifest:
     outputs: tuple[OutputSpec, ...]
     signatures: Mapping[str, Signature]
     joined: tuple[Joined, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
     producer: Mapping[str, str] = field(default_factory=dict)
     decisions: tuple[Decision, ...] = ()
     files: Mapping[str, FileEntry] = field(default_factory=dict)
@@ -248,6 +253,7 @@ class Manifest:
             "tensors": [_fields(spec) for spec in self.tensors],
             "accumulators": [_fields(spec) for spec in self.accumulators],
             **({"joined": [_fields(entry) for entry in self.joined]} if self.joined else {}),
+            **({"aliases": dict(sorted(self.aliases.items()))} if self.aliases else {}),
             "hyperparameters": [_fields(spec) for spec in self.hyperparameters],
             "inputs": [_fields(spec) for spec in self.inputs],
             "outputs": [_fields(spec) for spec in self.outputs],

@@ -187,7 +187,7 @@ def parse_manifest(text: str | bytes) -> Manifest:
             *("format", "schema_version", "opset", "ir_version", "minimum_onnxruntime", "producer", "tensors"),
             *("accumulators", "hyperparameters", "inputs", "outputs", "signatures", "files"),
         ),
-        ("joined", "decisions", "checksum"),
+        ("joined", "aliases", "decisions", "checksum"),
     )
     if "checksum" in entries:
         entries["checksum"].digest()
@@ -200,6 +200,7 @@ def parse_manifest(text: str | bytes) -> Manifest:
         tensors=entries["tensors"].array(lambda node: _tensor(node, ROLES)),
         accumulators=entries["accumulators"].array(lambda node: _tensor(node, ("accumulator",))),
         joined=entries["joined"].array(_joined) if "joined" in entries else (),
+        aliases=_aliases(entries["aliases"]) if "aliases" in entries else {},
         hyperparameters=entries["hyperparameters"].array(_hyperparameter),
         inputs=entries["inputs"].array(_input),
         outputs=entries["outputs"].array(_output),
@@ -279,6 +280,10 @@ def _tensor(node: Node, roles: Collection[str]) -> TensorSpec:
 def _joined(node: Node) -> Joined:
     entries = node.record(("name", "members"))
     return Joined(name=entries["name"].label(), members=entries["members"].array(Node.label))
+
+
+def _aliases(node: Node) -> dict[str, str]:
+    return {Node(alias, f"{node.path}.{alias}").label(): name.label() for alias, name in node.mapping().items()}
 
 
 def _hyperparameter(node: Node) -> Hyperparameter:
