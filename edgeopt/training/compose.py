@@ -148,7 +148,7 @@ def _targets(plan: Plan, prediction: ArraySpec, inputs: Sequence[InputSpec]) -> 
     specs = plan.loss.targets(prediction)
     for metric in plan.metrics:
         metric.check(plan.loss, prediction, specs)
-    targets = [InputSpec(spec.name, "loss", spec.dtype, spec.shape) for spec in specs]
+    targets = [InputSpec(spec.name, "loss", *spec[1:]) for spec in specs]
     for target in targets:
         if target.name in [spec.name for spec in inputs]:
             raise SignatureError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgeopt_runtime.archive import BundleContents
@@ -88,11 +89,13 @@ class Engine:
         Raises:
             NonFiniteLossError: It is not finite, and the session is to raise; or no result can be, since the state is
                 not finite itself.
-            BatchError: Nothing in the batch of a step counts, and the session is to raise.
+            BatchError: There is nothing in the batch; or nothing of it counts in a step, and the session is to raise.
             StateError: The same for all that was accumulated.
         """
         program, read = self.program(name)
-        numbers = program.run(read(batch))
+        arrays = read(batch)
+        _refuse_empty(arrays)
+        numbers = program.run(arrays)
         guard = Guard(name, self.manifest, self.state)
         metrics = {port.name: numbers[port.name] for port in program.signature.outputs if port.kind == "metric"}
         empty = guard.counts_nothing(numbers)
@@ -168,6 +171,15 @@ class Engine:
         if with_accumulators:
             specs = (*specs, *self.manifest.accumulators)
         return {spec.name: self.state.current(spec.name) for spec in specs}
+
+
+def _refuse_empty(arrays: Mapping[str, NDArray[Any]]) -> None:
+    empty = next((name for name, array in arrays.items() if not array.size), None)
+    if empty is not None:
+        raise BatchError(
+            f"The batch is empty: `{empty}` has shape {list(arrays[empty].shape)}, and there is nothing to learn from. "
+            "Leave it out; at the end of the data, `while` and slices easily make one batch too many."
+        )
 
 
 def _nothing_counts(name: str) -> BatchError | StateError:

@@ -33,8 +33,9 @@ RUNTIME_ERRORS: tuple[type[Exception], ...] = (
     ValueError,
 )
 
-# Warnings of the optimizer about unused initializers and the like are no news to someone who trains.
-LOG_ERRORS_ONLY = 3
+# What went wrong comes as an exception, and is said in ours; the same on stderr beside it would only confuse. Warnings
+# of the optimizer about unused initializers and the like are no news to someone who trains.
+LOG_FATAL_ONLY = 4
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Options:
             GraphError: ONNX Runtime refuses the graph.
         """
         settings = onnxruntime.SessionOptions()
-        settings.log_severity_level = LOG_ERRORS_ONLY
+        settings.log_severity_level = LOG_FATAL_ONLY
         if self.threads is not None:
             settings.intra_op_num_threads = self.threads
         if self.deterministic:

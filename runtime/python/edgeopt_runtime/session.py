@@ -224,16 +224,27 @@ class TrainingSession:
             others: As in `step`, for one batch.
 
         Raises:
-            BatchError: A batch does not fit, or there is none.
+            BatchError: A batch does not fit, or there is none. Where nothing in them counts, the results are NaN, and a
+                `UserWarning` says so.
         """
         with self._lock:
             program, read = self._engine.program("evaluate")
             means = WeightedMeans(self._engine.manifest.signatures["evaluate"])
             for batch in each_batch(one_batch(batches, others)):
-                means.add(program.run(read(batch)))
-                program.commit()
+                arrays = read(batch)
+                if all(array.size for array in arrays.values()):
+                    means.add(program.run(arrays))
+                    program.commit()
+                else:
+                    means.batches += 1
             if not means.batches:
                 raise BatchError("There is no batch to evaluate.")
+            if not means.counted:
+                warnings.warn(
+                    "Nothing in the batches to evaluate counts: they are empty, or every target is ignored. There is "
+                    "no mean, so that the results are NaN.",
+                    stacklevel=2,
+                )
             return means.result()
 
     def predict(self, inputs: Any, *others: Any) -> NDArray[Any] | dict[str, NDArray[Any]]:
@@ -280,7 +291,8 @@ class TrainingSession:
 
         Raises:
             BatchError: A batch does not fit, or an epoch has none.
-            NonFiniteLossError: See `step`.
+            NonFiniteLossError: See `step`. Whatever exception ends the training, `KeyboardInterrupt` too, has the
+                `History` until then as its ``history``.
         """
         batches_only(batches, others)
         return fit(self, batches, epochs=epochs, progress=progress, callbacks=callbacks, evaluate_on=evaluate_on)
