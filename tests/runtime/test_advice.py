@@ -136,7 +136,8 @@ def test_nothing_but_ours_is_written(packed: bytes, tmp_path: Any) -> None:
         import numpy, edgeopt_runtime
         session = edgeopt_runtime.TrainingSession.load("linear.edgeopt")
         session._engine.inputs = tuple(
-            edgeopt_runtime.manifest.InputSpec(s.name, s.kind, s.dtype, (s.name + "_a", s.name + "_b")) for s in session._engine.inputs
+            edgeopt_runtime.manifest.InputSpec(s.name, s.kind, s.dtype, (s.name + "_a", s.name + "_b"))
+            for s in session._engine.inputs
         )
         try:
             session.step((numpy.ones((2, 3), numpy.float32), numpy.ones((3, 2), numpy.float32)))
