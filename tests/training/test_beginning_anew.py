@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from edgeopt.optimizers import (
 )
 from edgeopt.schedules import Schedule, WarmupLinear
 from edgeopt.training import ForwardGraph, ForwardModel, compose
-from edgeopt_runtime import MissingGraphError, ScheduleEndWarning, StateError, TrainingSession
+from edgeopt_runtime import BundleContents, MissingGraphError, ScheduleEndWarning, StateError, TrainingSession
 
 rng = np.random.default_rng(0)
 WEIGHTS = {"weight": rng.normal(size=(4, 3)), "scale": rng.normal(size=4), "bias": np.zeros(3)}
@@ -196,6 +197,22 @@ def test_the_evaluated_weights_can_be_taken_elsewhere(rule: Optimizer) -> None:
     for name, array in session.state().items():
         assert array.tobytes() == state[name].tobytes(), name
     train(session)
+
+
+def test_what_does_not_count_updates_can_still_drop_and_seed() -> None:
+    bundle = made(SGD(0.1), signatures=("step", "accumulate"))
+    tensors = tuple(spec for spec in bundle.manifest.tensors if spec.name != "schedule.start")
+    state = {name: value for name, value in bundle.state.items() if name != "schedule.start"}
+    accumulate = {"accumulate": bundle.manifest.signatures["accumulate"]}
+    manifest = replace(bundle.manifest, tensors=tensors, signatures=accumulate)
+    session = TrainingSession(
+        BundleContents(manifest, {"accumulate.onnx": bundle.contents().graphs["accumulate.onnx"]}, state)
+    )
+    session.accumulate(BATCHES[0])
+    with pytest.raises(StateError, match="does not count where its schedule began"):
+        session.reset(schedule=True)
+    session.reset(accumulated=True, seed=3)
+    assert session.state()["random.seed"] == 3
 
 
 def test_only_two_views_are_known() -> None:

@@ -121,25 +121,24 @@ class Engine:
 
     def reset(self, *, schedule: bool, optimizer: bool, accumulated: bool, seed: int | None) -> None:
         """See `TrainingSession.reset`."""
-        start, completed = self.state.counter("start"), self.state.completed
-        if completed is None or start is None:
-            raise StateError(
-                "The bundle does not count its updates apart from the schedule; export it with this release."
-            )
         begun = self.program("reset")[0] if optimizer else None
+        start, before = self.state.counter("start"), self.state.completed
+        if (schedule or optimizer) and (start is None or before is None):
+            raise StateError("The bundle does not count where its schedule began; export it with this release.")
         if begun is not None:
             begun.run({})
         if seed is not None:
             self.state.reset_seed(seed)
-        position = completed - int(self.state.current(start))
         if begun is not None:
             begun.commit()
-        now = self.state.completed or 0
-        self.state.current(start)[...] = now if schedule else now - position
-        if accumulated:
-            self.drop_accumulated()
+        if start is not None and before is not None:
+            # How far the schedule is stays, unless it is to begin anew.
+            began, now = self.state.current(start), self.state.completed or 0
+            began[...] = now if schedule else now - (before - int(began))
         if schedule:
             self._schedule_watch.noticed = False
+        if accumulated:
+            self.drop_accumulated()
 
     def viewed(self) -> dict[str, NDArray[Any]]:
         """What stands for parameters in evaluation, where something else does; it shares the session's memory."""
@@ -150,6 +149,11 @@ class Engine:
         # Written to the other buffers, and never committed.
         outputs = self.manifest.signatures["view"].outputs
         return {port.tensor: self.state.next(port.tensor) for port in outputs if port.tensor is not None}
+
+    def _guard(self, name: str) -> Guard:
+        if name not in self._guards:
+            self._guards[name] = Guard(name, self.manifest, self.state)
+        return self._guards[name]
 
     def note_not_finite(self, since: str) -> None:
         """Remember what may have brought something into the state that is not finite."""
