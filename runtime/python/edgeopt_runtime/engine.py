@@ -54,6 +54,7 @@ class Engine:
         self._on_nonfinite = on_nonfinite
         self._not_finite_since: str | None = None
         self._schedule_watch = ScheduleWatch(self.manifest, self.state, self.hyper)
+        self._guards: dict[str, Guard] = {}
         self._programs: dict[str, tuple[Program, BatchReader]] = {}
 
     def signature(self, name: str) -> Signature:
@@ -96,8 +97,8 @@ class Engine:
         arrays = read(batch)
         _refuse_empty(arrays)
         numbers = program.run(arrays)
-        guard = Guard(name, self.manifest, self.state)
-        metrics = {port.name: numbers[port.name] for port in program.signature.outputs if port.kind == "metric"}
+        guard = self._guard(name)
+        metrics = {key: numbers[key] for key in guard.metrics}
         empty = guard.counts_nothing(numbers)
         # A microbatch that weighs nothing adds nothing to the others.
         refused = empty and name != "accumulate"

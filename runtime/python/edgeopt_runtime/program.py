@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Program"]
 
+# What a run may raise besides.
+RUN_ERRORS: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, MemoryError)
 # How ONNX Runtime's allocators, and those below them, say that memory is short.
 OUT_OF_MEMORY = ("bad_alloc", "bad allocation", "allocate memory", "out of memory", "not enough memory")
 # How its operators say that an index is too large.
@@ -132,7 +134,7 @@ class Program:
             self._session.run_with_iobinding(binding)
             if self._bindings is None:
                 binding.synchronize_outputs()
-        except (*RUNTIME_ERRORS, MemoryError) as error:
+        except RUN_ERRORS as error:
             raise ExecutionError(
                 f"ONNX Runtime failed while running {self._file}: {error}. The state is unchanged. "
                 f"{_advice(error, batch)}"
