@@ -409,8 +409,8 @@ class TrainingSession:
     def load_parameters(self, parameters: Mapping[str, Any]) -> None:
         """Replace some parameters or buffers by copies of these arrays; optimizer state stays.
 
-        Where the optimizer evaluates averages, these stay too, and with them what `predict` gives;
-        ``reset(optimizer=True)`` lets them begin at the new weights.
+        Where the optimizer evaluates averages, these stay too, and with them what `predict` gives; a `UserWarning` says
+        so, and ``reset(optimizer=True)`` lets them begin at the new weights.
 
         Args:
             parameters: Arrays by name; tensors of PyTorch in CPU memory are taken too, so that
@@ -426,6 +426,15 @@ class TrainingSession:
             self._engine.state.replace(own, ("parameter", "buffer"))
             if any(not self._engine.state.is_finite(name) for name in own):
                 self._engine.note_not_finite("`load_parameters` put it there")
+            view = self._engine.manifest.signatures.get("view")
+            averaged = [] if view is None else [port.tensor for port in view.outputs if port.tensor in own]
+            if averaged:
+                warnings.warn(
+                    f"The optimizer evaluates another tensor than `{averaged[0]}`, an average or the like, which still "
+                    "holds what it did: `predict` and `evaluate` hardly see the new weights. "
+                    "`reset(optimizer=True)` lets it begin at them.",
+                    stacklevel=2,
+                )
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Copies of all state tensors by name: parameters, buffers, optimizer state, counters, seed."""
