@@ -19,11 +19,21 @@ Expectation: TypeAlias = Literal["values", "logits", "scores"]
 
 
 class ArraySpec(NamedTuple):
-    """Name, dtype (numpy's name) and shape of a tensor; a dimension is a number, or a name if it is not fixed."""
+    """A tensor.
+
+    Attributes:
+        name: Its name.
+        dtype: numpy's name of its element type.
+        shape: Its dimensions, each a number, or a name if it is not fixed.
+        classes: Of a tensor of class labels how many classes there are; others are refused before a step.
+        ignored: A label that may stand there besides.
+    """
 
     name: str
     dtype: str
     shape: tuple[int | str, ...]
+    classes: int | None = None
+    ignored: int | None = None
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ BAD = np.array([[0, 0], [1, 1]], np.float32), np.ones((2, 1), np.float32)
 
 @pytest.fixture(scope="module")
 def length() -> Bundle:
-    return edgeopt.export(Length(), torch.ones(2, 2), loss=MSE(), optimizer=AdamW(1e-2))
+    return edgeopt.export(Length(), torch.ones(2, 2), loss=MSE(), optimizer=AdamW(1e-2), check=False)
 
 
 def unchanged(session: TrainingSession, before: dict[str, NDArray[Any]]) -> None:
@@ -192,7 +193,7 @@ class Watched(nn.Module):
 
 
 def test_buffers_are_checked_and_infinities_that_were_there_are_none_of_the_guards_business() -> None:
-    session = edgeopt.export(Watched(), torch.ones(2, 2), loss=MSE(), optimizer=SGD(0.1)).session()
+    session = edgeopt.export(Watched(), torch.ones(2, 2), loss=MSE(), optimizer=SGD(0.1), check=False).session()
     y = np.zeros((2, 1), np.float32)
     session.step((np.array([[1, -1], [2, -2]], np.float32), y))
     assert session.state()["lowest"].tolist() == [1, np.inf]
@@ -214,7 +215,7 @@ def test_what_the_model_writes_into_its_parameters_is_checked() -> None:
                 self.other.copy_(1 / x.abs().amax(0))
             return self.linear(x)
 
-    session = edgeopt.export(Normed(), torch.ones(2, 2), loss=MSE(), optimizer=SGD(0.1)).session()
+    session = edgeopt.export(Normed(), torch.ones(2, 2), loss=MSE(), optimizer=SGD(0.1), check=False).session()
     y = np.zeros((2, 1), np.float32)
     session.step((np.ones((2, 2), np.float32), y))
     for call in (session.step, session.accumulate):
@@ -262,6 +263,7 @@ def test_bundles_without_the_check_are_guarded_by_their_metrics(length: Bundle) 
         session.step(GOOD)
 
 
+@functools.cache
 def classifier(**settings: Any) -> Bundle:
     torch.manual_seed(0)
     return edgeopt.export(
@@ -270,6 +272,7 @@ def classifier(**settings: Any) -> Bundle:
         loss=CrossEntropy(**settings),
         optimizer=SGD(0.1),
         metrics=[edgeopt.metrics.Accuracy()],
+        check=False,
     )
 
 
@@ -320,7 +323,7 @@ def test_evaluation_counts_what_counts() -> None:
 
 
 def test_class_weights_of_zero_weigh_nothing_either() -> None:
-    session = classifier(weight=[0.0, 1.0, 1.0]).session()
+    session = classifier(weight=(0.0, 1.0, 1.0)).session()
     with pytest.raises(BatchError, match="weighs nothing"):
         session.step((X[:2], np.array([0, 0])))
 

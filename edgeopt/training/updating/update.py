@@ -13,7 +13,7 @@ from edgeopt.tracing import Array, op
 from edgeopt.training.graphs.builder import GraphBuilder
 from edgeopt.training.graphs.finiteness import finite_check
 from edgeopt.training.graphs.noise import draw
-from edgeopt.training.names import STEP, measurement_name, slot_name
+from edgeopt.training.names import SCHEDULE_START, STEP, measurement_name, slot_name
 from edgeopt.training.plan import Plan
 from edgeopt.training.updating.fused import static_flags
 from edgeopt.training.updating.groups import UpdateGroup
@@ -117,7 +117,7 @@ def _rate(builder: GraphBuilder, group: UpdateGroup, completed: Array) -> Array:
     """What the schedule says."""
     numbers = {name: builder.hyper(full) for name, full in group.schedule.items()}
     with builder.tracer.scope("schedule"):
-        rate: Array = group.rule.schedule(xp, numbers, completed)
+        rate: Array = group.rule.schedule(xp, numbers, completed - builder.state(SCHEDULE_START))
     return rate
 
 

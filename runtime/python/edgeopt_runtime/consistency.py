@@ -21,7 +21,12 @@ OUTPUT_KINDS = {
     "evaluate": ("state", "metric", "weight"),
     "predict": ("state", "output"),
     "hessian_vector": ("state", "metric"),
+    "reset": ("state",),
+    "view": ("state",),
 }
+
+# What is about the optimizer alone.
+WITHOUT_BATCH = ("apply", "reset", "view")
 
 
 def check_consistency(manifest: Manifest) -> None:
@@ -138,7 +143,7 @@ def _check_inputs(where: str, name: str, signature: Signature, names: _Names) ->
     known = {
         "state": names.memory,
         "hyper": names.hyperparameters,
-        "batch": names.model_inputs if name == "predict" else names.model_inputs | names.loss_inputs,
+        "batch": _batch(name, names),
     }
     _unique(where, (port.name for port in signature.inputs))
     for port in signature.inputs:
@@ -150,6 +155,13 @@ def _check_inputs(where: str, name: str, signature: Signature, names: _Names) ->
             _fail(where, f"wants {port.name!r}, and there is no {port.kind} input of that name")
         elif port.tensor is not None:
             _fail(where, f"has {port.name!r} with `tensor`, which only vectors have")
+
+
+def _batch(name: str, names: _Names) -> frozenset[str]:
+    """The arrays of a batch that a graph may take."""
+    if name in WITHOUT_BATCH:
+        return frozenset()
+    return names.model_inputs if name == "predict" else names.model_inputs | names.loss_inputs
 
 
 def _check_vector(where: str, name: str, port: GraphInput, names: _Names) -> None:

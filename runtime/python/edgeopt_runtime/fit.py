@@ -46,7 +46,7 @@ Callback = Callable[["TrainingSession", FitInfo], object]
 
 @dataclass
 class History:
-    """What happened in a call of `fit`.
+    """What happened in a call of `fit`; where an exception ended it, that has what happened before as its ``history``.
 
     Attributes:
         steps: The metrics of each step.
@@ -98,6 +98,10 @@ def fit(
             _tell(session, callbacks, FitInfo("epoch", epoch, len(history.steps), means))
     except StopTraining:
         history.stopped = True
+    except BaseException as error:
+        # Whatever ends the training, Ctrl-C too, what has been seen until then is not lost.
+        error.history = history  # type: ignore[attr-defined]  # any exception takes attributes
+        raise
     return history
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,25 +36,30 @@ BLAME = {
 }
 
 
-@dataclass(frozen=True)
 class Guard:
     """Judges the results of one graph.
 
     Attributes:
+        metrics: The names of what the graph reports to the caller.
+
+    Args:
         name: The graph's signature.
         manifest: The bundle's.
         state: The tensors.
     """
 
-    name: str
-    manifest: Manifest
-    state: StateBuffers
+    def __init__(self, name: str, manifest: Manifest, state: StateBuffers) -> None:
+        self.name, self.manifest, self.state = name, manifest, state
+        # Looked up here once: a graph may have hundreds of outputs.
+        outputs = manifest.signatures[name].outputs
+        self.metrics = tuple(port.name for port in outputs if port.kind == "metric")
+        self._checks = tuple(port.name for port in outputs if port.kind == "check")
+        self._weight = next((port.weight for port in outputs if port.name == "loss"), None)
 
     def counts_nothing(self, numbers: Mapping[str, float]) -> bool:
         """Whether the batch weighed nothing, so that its mean loss is 0/0: every target was ignored."""
-        for port in self.manifest.signatures[self.name].outputs:
-            if port.name == "loss" and port.weight is not None:
-                return numbers[port.weight] == 0
+        if self._weight is not None:
+            return numbers[self._weight] == 0
         total = self.manifest.total_weight
         if total is None or self.name == "step":
             return False
@@ -70,7 +74,7 @@ class Guard:
             numbers: What the graph gave.
             counted: Whether the loss is the mean of anything.
         """
-        return self._metric(numbers, counted) is not None or any(numbers[name] != 0 for name in self._checks())
+        return self._metric(numbers, counted) is not None or any(numbers[name] != 0 for name in self._checks)
 
     def complaint(self, numbers: Mapping[str, float], counted: bool, since: str) -> str | None:
         """What is not finite and why, in words, after an alarm; None if it was a false one.
@@ -105,9 +109,6 @@ class Guard:
             f"{kept}. Lower the learning rate, clip gradients, check the batch, or load the session with "
             'on_nonfinite="skip".'
         )
-
-    def _checks(self) -> Iterator[str]:
-        return (port.name for port in self.manifest.signatures[self.name].outputs if port.kind == "check")
 
     def _metric(self, numbers: Mapping[str, float], counted: bool) -> str | None:
         bad = (key for key in GUARDED if key in numbers and not math.isfinite(numbers[key]))

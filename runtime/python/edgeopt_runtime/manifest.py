@@ -91,12 +91,23 @@ class Joined:
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One array of a batch: ``kind`` is ``model`` or ``loss``; a string in ``shape`` is a length known at run time."""
+    """One array of a batch.
+
+    Attributes:
+        name: That of the graph inputs which read it.
+        kind: ``model`` or ``loss``.
+        dtype: A key of `edgeopt_runtime.dtypes.DTYPES`.
+        shape: Lengths of the axes; a string is a length known at run time.
+        classes: Of an array of classes how many there are: its values are from 0 to one less.
+        ignored: A value that an array of classes may hold besides, for what is not to count.
+    """
 
     name: str
     kind: str
     dtype: str
     shape: tuple[int | str, ...]
+    classes: int | None = None
+    ignored: int | None = None
 
 
 @dataclass(frozen=True)

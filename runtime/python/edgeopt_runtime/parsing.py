@@ -39,7 +39,7 @@ from edgeopt_runtime.ranges import Range
 __all__ = ["LARGEST_MANIFEST", "SIGNATURES", "STATE_FILE", "parse_manifest", "parse_version"]
 
 STATE_FILE = "state.safetensors"
-SIGNATURES = ("step", "accumulate", "apply", "evaluate", "predict", "hessian_vector")
+SIGNATURES = ("step", "accumulate", "apply", "evaluate", "predict", "hessian_vector", "reset", "view")
 
 ROLES = ("parameter", "buffer", "optimizer", "counter", "seed")
 INPUT_KINDS = ("model", "loss")
@@ -318,12 +318,18 @@ def _range(node: Node) -> Range:
 
 
 def _input(node: Node) -> InputSpec:
-    entries = node.record(("name", "kind", "dtype", "shape"))
+    entries = node.record(("name", "kind", "dtype", "shape"), ("classes", "ignored"))
+    if "classes" in entries and DTYPES[entries["dtype"].choice(DTYPES)].storage.kind not in "iu":
+        entries["classes"].fail("is for arrays of whole numbers")
+    if "ignored" in entries and "classes" not in entries:
+        entries["ignored"].fail("is for arrays with classes")
     return InputSpec(
         name=entries["name"].label(),
         kind=entries["kind"].choice(INPUT_KINDS),
         dtype=entries["dtype"].choice(DTYPES),
         shape=entries["shape"].symbolic_shape(),
+        classes=entries["classes"].integer(1) if "classes" in entries else None,
+        ignored=entries["ignored"].integer(-LARGEST_LENGTH) if "ignored" in entries else None,
     )
 
 

@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Program"]
 
+# What a run may raise besides.
+RUN_ERRORS: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, MemoryError)
+# How ONNX Runtime's allocators, and those below them, say that memory is short.
+OUT_OF_MEMORY = ("bad_alloc", "bad allocation", "allocate memory", "out of memory", "not enough memory")
+# How its operators say that an index is too large.
+OUT_OF_BOUNDS = ("out of data bounds", "out of bounds", "indices element", "index out of range")
+
 
 class Program:
     """A graph that reads the state, a batch and the hyperparameters, and writes the next state and some numbers.
@@ -127,10 +134,10 @@ class Program:
             self._session.run_with_iobinding(binding)
             if self._bindings is None:
                 binding.synchronize_outputs()
-        except RUNTIME_ERRORS as error:
+        except RUN_ERRORS as error:
             raise ExecutionError(
-                f"ONNX Runtime failed while running {self._file}: {error}. The state is unchanged. If the batch came "
-                "from outside, check its values: a class index beyond the number of classes is a common cause."
+                f"ONNX Runtime failed while running {self._file}: {error}. The state is unchanged. "
+                f"{_advice(error, batch)}"
             ) from error
         return binding
 
@@ -153,6 +160,22 @@ class Program:
         for name, value in self._scalar_values:
             binding.bind_ortvalue_output(name, value)
         return binding
+
+
+def _advice(error: Exception, batch: Mapping[str, NDArray[Any]]) -> str:
+    """What to do about a failure, as far as its words say."""
+    words = str(error).lower()
+    if isinstance(error, MemoryError) or any(sign in words for sign in OUT_OF_MEMORY):
+        return (
+            "There is not enough memory. Take smaller batches, with `accumulate` for as many of them as one update "
+            'needs; or export with recompute="auto", which keeps fewer activations.'
+        )
+    empty = [name for name, array in batch.items() if not array.size]
+    if empty:
+        return f"The input `{empty[0]}` is empty, which not every model can work with."
+    if any(sign in words for sign in OUT_OF_BOUNDS) and any(array.dtype.kind in "iu" for array in batch.values()):
+        return "An index in the batch, say a token, lies beyond the table that it is looked up in: check its values."
+    return "Compare the shapes and values of the batch with those of the examples that the bundle was exported with."
 
 
 def _check_graph(session: onnxruntime.InferenceSession, signature: Signature, manifest: Manifest) -> dict[str, str]:

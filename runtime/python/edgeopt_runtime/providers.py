@@ -11,7 +11,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as native
 
 from edgeopt_runtime.errors import BundleError, GraphError, ProviderError, UnsupportedVersionError
 
-__all__ = ["CPU", "RUNTIME_ERRORS", "Options", "Provider", "listed_options", "listed_providers"]
+__all__ = ["CPU", "RUNTIME_ERRORS", "Options", "Provider", "QuietSession", "listed_options", "listed_providers"]
 
 #: The name of an execution provider, alone or with its options.
 Provider = str | tuple[str, Mapping[str, Any]]
@@ -33,8 +33,18 @@ RUNTIME_ERRORS: tuple[type[Exception], ...] = (
     ValueError,
 )
 
-# Warnings of the optimizer about unused initializers and the like are no news to someone who trains.
-LOG_ERRORS_ONLY = 3
+# What went wrong comes as an exception, and is said in ours; the same on stderr beside it would only confuse. Warnings
+# of the optimizer about unused initializers and the like are no news to someone who trains.
+LOG_FATAL_ONLY = 4
+
+
+class QuietSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # it ships no type hints
+    """A session that raises at once where ONNX Runtime up to 1.20 prints what failed and tries again."""
+
+    def _create_inference_session(self, *args: Any, **settings: Any) -> Any:
+        # Those releases do not look at the setting of that name before they try.
+        self.disable_fallback()
+        return super()._create_inference_session(*args, **settings)
 
 
 @dataclass(frozen=True)
@@ -89,7 +99,7 @@ class Options:
             GraphError: ONNX Runtime refuses the graph.
         """
         settings = onnxruntime.SessionOptions()
-        settings.log_severity_level = LOG_ERRORS_ONLY
+        settings.log_severity_level = LOG_FATAL_ONLY
         if self.threads is not None:
             settings.intra_op_num_threads = self.threads
         if self.deterministic:
@@ -98,9 +108,7 @@ class Options:
         providers = [name if isinstance(name, str) else (name[0], dict(name[1])) for name in self.providers]
         options = None if self.provider_options is None else [dict(option) for option in self.provider_options]
         try:
-            session = onnxruntime.InferenceSession(
-                graph, settings, providers=providers, provider_options=options, enable_fallback=0
-            )
+            session = QuietSession(graph, settings, providers=providers, provider_options=options, enable_fallback=0)
         except RUNTIME_ERRORS as error:
             if not self.cpu_only and _opens_on_cpu(graph, settings):
                 raise ProviderError(f"{', '.join(self.names)} cannot run {file}: {error}.") from error
@@ -149,7 +157,7 @@ def _has_options(provider: Any) -> TypeGuard[tuple[str, Mapping[str, Any]]]:
 
 def _opens_on_cpu(graph: bytes, settings: onnxruntime.SessionOptions) -> bool:
     try:
-        onnxruntime.InferenceSession(graph, settings, providers=[CPU])
+        QuietSession(graph, settings, providers=[CPU])
     except RUNTIME_ERRORS:
         return False
     return True

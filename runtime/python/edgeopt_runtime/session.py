@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
 from edgeopt_runtime.archive import BundleContents, read_bundle, write_bundle
 from edgeopt_runtime.atomic import replace_file
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from edgeopt_runtime.minimize import MinimizeResult
 
 __all__ = ["TrainingSession"]
+
+# Which weights are meant where an optimizer evaluates others than it trains.
+View: TypeAlias = Literal["trained", "evaluated"]
 
 # What sessions of other libraries have, and what to use here.
 _MODES = "there are no modes: `step` trains, `evaluate` and `predict` do not"
@@ -221,16 +224,27 @@ class TrainingSession:
             others: As in `step`, for one batch.
 
         Raises:
-            BatchError: A batch does not fit, or there is none.
+            BatchError: A batch does not fit, or there is none. Where nothing in them counts, the results are NaN, and a
+                `UserWarning` says so.
         """
         with self._lock:
             program, read = self._engine.program("evaluate")
             means = WeightedMeans(self._engine.manifest.signatures["evaluate"])
             for batch in each_batch(one_batch(batches, others)):
-                means.add(program.run(read(batch)))
-                program.commit()
+                arrays = read(batch)
+                if all(array.size for array in arrays.values()):
+                    means.add(program.run(arrays))
+                    program.commit()
+                else:
+                    means.batches += 1
             if not means.batches:
                 raise BatchError("There is no batch to evaluate.")
+            if not means.counted:
+                warnings.warn(
+                    "Nothing in the batches to evaluate counts: they are empty, or every target is ignored. There is "
+                    "no mean, so that the results are NaN.",
+                    stacklevel=2,
+                )
             return means.result()
 
     def predict(self, inputs: Any, *others: Any) -> NDArray[Any] | dict[str, NDArray[Any]]:
@@ -277,7 +291,8 @@ class TrainingSession:
 
         Raises:
             BatchError: A batch does not fit, or an epoch has none.
-            NonFiniteLossError: See `step`.
+            NonFiniteLossError: See `step`. Whatever exception ends the training, `KeyboardInterrupt` too, has the
+                `History` until then as its ``history``.
         """
         batches_only(batches, others)
         return fit(self, batches, epochs=epochs, progress=progress, callbacks=callbacks, evaluate_on=evaluate_on)
@@ -355,22 +370,37 @@ class TrainingSession:
                 )
             replace_file(Path(path), bake(self._engine.graphs[signature.file], tensors, counts))
 
-    def parameters(self) -> dict[str, NDArray[Any]]:
+    def parameters(self, view: View = "trained") -> dict[str, NDArray[Any]]:
         """Copies of the parameters by name; bfloat16 as ``uint16`` arrays of the same bits.
 
         A tensor that the model uses under several names (an embedding tied to the output layer) is there under each.
+
+        Some optimizers evaluate other weights than they train: averages (`Averaged`, `ScheduleFreeAdamW` and the like),
+        of which the weights themselves are only a part. What goes into another model, or is sent elsewhere to predict
+        with, are the evaluated ones; the trained ones are for going on with training under the same optimizer state.
+
+        Args:
+            view: ``"trained"``, what the next step moves, or ``"evaluated"``, what `evaluate`, `predict` and
+                `export_inference` compute with. For most optimizers both are the same.
+
+        Raises:
+            StateError: There is no such view.
+            ExecutionError: ONNX Runtime failed.
         """
-        return self._current("parameter")
+        if view not in ("trained", "evaluated"):
+            raise StateError(f'`view` must be "trained" or "evaluated", not {view!r}.')
+        with self._lock:
+            return self._current("parameter", self._engine.viewed() if view == "evaluated" else {})
 
     def buffers(self) -> dict[str, NDArray[Any]]:
         """Copies of the buffers, such as running statistics, by name, as `parameters` gives those."""
         return self._current("buffer")
 
-    def _current(self, role: str) -> dict[str, NDArray[Any]]:
+    def _current(self, role: str, instead: Mapping[str, NDArray[Any]] | None = None) -> dict[str, NDArray[Any]]:
         with self._lock:
-            manifest = self._engine.manifest
+            manifest, seen = self._engine.manifest, instead or {}
             arrays = {
-                spec.name: self._engine.state.current(spec.name).copy()
+                spec.name: seen.get(spec.name, self._engine.state.current(spec.name)).copy()
                 for spec in manifest.tensors
                 if spec.role == role
             }
@@ -378,6 +408,9 @@ class TrainingSession:
 
     def load_parameters(self, parameters: Mapping[str, Any]) -> None:
         """Replace some parameters or buffers by copies of these arrays; optimizer state stays.
+
+        Where the optimizer evaluates averages, these stay too, and with them what `predict` gives; a `UserWarning` says
+        so, and ``reset(optimizer=True)`` lets them begin at the new weights.
 
         Args:
             parameters: Arrays by name; tensors of PyTorch in CPU memory are taken too, so that
@@ -393,6 +426,15 @@ class TrainingSession:
             self._engine.state.replace(own, ("parameter", "buffer"))
             if any(not self._engine.state.is_finite(name) for name in own):
                 self._engine.note_not_finite("`load_parameters` put it there")
+            view = self._engine.manifest.signatures.get("view")
+            averaged = [] if view is None else [port.tensor for port in view.outputs if port.tensor in own]
+            if averaged:
+                warnings.warn(
+                    f"The optimizer evaluates another tensor than `{averaged[0]}`, an average or the like, which still "
+                    "holds what it did: `predict` and `evaluate` hardly see the new weights. "
+                    "`reset(optimizer=True)` lets it begin at them.",
+                    stacklevel=2,
+                )
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Copies of all state tensors by name: parameters, buffers, optimizer state, counters, seed."""
@@ -416,6 +458,38 @@ class TrainingSession:
             values = {**values, name: value}
         with self._lock:
             self._engine.hyper.set(values)
+
+    def reset(
+        self,
+        *,
+        schedule: bool = False,
+        optimizer: bool = False,
+        accumulated: bool = False,
+        seed: int | None = None,
+    ) -> None:
+        """Begin some things anew; the parameters and buffers stay.
+
+        Without arguments schedule, optimizer and accumulated gradients begin anew: a new run from the weights of now.
+        To go back to other weights, keep those of `parameters` and hand them to `load_parameters` first.
+
+        Args:
+            schedule: The learning rate goes through its schedule from the beginning; the optimizer's averages, and the
+                count of updates that corrects their bias, go on.
+            optimizer: The optimizer's state, the count of updates included, is what it is before the first one. Slots
+                that begin as copies of their parameter, such as averages, begin at the parameters of now. Where the
+                schedule does not begin anew too, it goes on where it is.
+            accumulated: Gradients that no update has used yet are dropped.
+            seed: Random numbers begin anew from it, see `reset_seed`.
+
+        Raises:
+            MissingGraphError: The bundle is too old to know how its optimizer begins.
+            StateError: It does not count updates, or has no seed.
+            ExecutionError: ONNX Runtime failed; the state is as it was.
+        """
+        if not (schedule or optimizer or accumulated or seed is not None):
+            schedule = optimizer = accumulated = True
+        with self._lock:
+            self._engine.reset(schedule=schedule, optimizer=optimizer, accumulated=accumulated, seed=seed)
 
     def reset_seed(self, seed: int) -> None:
         """Start the random numbers of dropout and the like anew from ``seed``.

@@ -144,9 +144,13 @@ class StateBuffers:
     @property
     def completed(self) -> int | None:
         """How many updates were done, if there is a counter of them."""
-        counters = (spec.name for spec in self.specs.values() if spec.role == "counter" and not counts_draws(spec))
-        name = next(counters, None)
+        name = self.counter("step")
         return None if name is None else int(self.current(name))
+
+    def counter(self, last: str) -> str | None:
+        """The name of the counter whose last component is this, if there is one."""
+        counters = (spec.name for spec in self.specs.values() if spec.role == "counter")
+        return next((name for name in counters if name.rpartition(".")[2] == last), None)
 
     def counts_draws(self, name: str) -> bool:
         """Whether the tensor is the count of runs that drew random numbers."""

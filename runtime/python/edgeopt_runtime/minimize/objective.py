@@ -94,10 +94,11 @@ class SessionObjective:
         self._batches = [read(batch) for batch in each_batch(batches)]
         if not self._batches:
             raise BatchError("There is no batch to minimise the loss over.")
-        self._checks = [port.name for port in program.signature.outputs if port.kind == "check"]
+        outputs = engine.signature("accumulate").outputs
+        self._checks = [port.name for port in outputs if port.kind == "check"]
         self._parts = list(trainable(engine))
         weight = engine.manifest.total_weight
-        metrics = {port.name for port in program.signature.outputs if port.kind == "metric"}
+        metrics = {port.name for port in outputs if port.kind == "metric"}
         if weight is None or "loss" not in metrics:
             raise MinimizeError("The bundle's accumulate graph gives no loss, or no weight to divide its sum by.")
         self._weight = weight
