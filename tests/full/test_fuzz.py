@@ -1,4 +1,4 @@
-"""100,000 mutants of bundles: manifests, graphs, states and archives, changed with knowledge of the format or blindly."""
+"""100,000 mutants of bundles: manifests, graphs, states and archives, changed blindly or with the format in mind."""
 
 from __future__ import annotations
 

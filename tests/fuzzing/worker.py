@@ -41,11 +41,14 @@ def batch_of(session: TrainingSession) -> dict[str, Any]:
     return arrays
 
 
-def use(session: TrainingSession) -> None:
-    """Every call of a session; each may be refused, and none may fail otherwise."""
+def use(session: TrainingSession) -> bool:
+    """Every call of a session; each may be refused, and none may fail otherwise. Whether it trained."""
     batch = batch_of(session)
+    trained = False
+    with contextlib.suppress(EdgeoptError):
+        session.step(batch)
+        trained = True
     for call in (
-        lambda: session.step(batch),
         lambda: session.evaluate([batch]),
         lambda: session.predict(batch),
         lambda: session.accumulate(batch),
@@ -57,6 +60,7 @@ def use(session: TrainingSession) -> None:
     ):
         with contextlib.suppress(EdgeoptError):
             call()
+    return trained
 
 
 def attempt(change: str, bundle: mutators.Files | bytes, folder: Path, as_folder: bool) -> str:
@@ -77,12 +81,12 @@ def attempt(change: str, bundle: mutators.Files | bytes, folder: Path, as_folder
         session = TrainingSession(contents, threads=1, on_nonfinite="ignore")
     except BundleError as error:
         return f"session: {type(error).__name__}"
-    use(session)
+    trained = use(session)
     # What was read can be written, and read again.
     target = folder / "again.edgeopt"
     write_bundle(target, contents.manifest, contents.graphs, contents.state)
     read_bundle(target)
-    return "loaded"
+    return "trained" if trained else "loaded"
 
 
 def main(seed: int, first: int, count: int, bundles: list[bytes]) -> None:
