@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from edgeopt.bundle.inspection import Report, inspect
 from edgeopt_runtime import BundleContents, TrainingSession, pack_bundle, read_bundle, write_bundle
+from edgeopt_runtime.calls import no_attribute
 from edgeopt_runtime.manifest import Decision, Manifest
 
 if TYPE_CHECKING:
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from edgeopt.optimizers import OptimizerLike
 
 __all__ = ["Bundle", "Replacement"]
+
+_SESSION = "bundle.session() trains, and so does TrainingSession.load(path)"
+_INSTEAD = {
+    **dict.fromkeys(("step", "fit", "evaluate", "predict", "train", "run", "accumulate"), _SESSION),
+    **dict.fromkeys(("export", "write", "serialize", "dump"), "bundle.save(path) writes it"),
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,6 +49,9 @@ class Bundle:
 
     def __repr__(self) -> str:
         return f"Bundle({self.manifest.summary})"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise no_attribute("Bundle", name, _INSTEAD)
 
     @classmethod
     def of(cls, contents: BundleContents) -> Bundle:

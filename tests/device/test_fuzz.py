@@ -1,4 +1,4 @@
-"""A sample of the mutants that `make test-full` tries: whatever becomes of a bundle, the runtime puts it in words."""
+"""A sample of the mutants that `make test-full` tries: whatever became of a bundle, the runtime says so."""
 
 from __future__ import annotations
 

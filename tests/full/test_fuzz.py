@@ -1,4 +1,4 @@
-"""100,000 mutants of bundles: manifests, graphs, states and archives, changed blindly or with the format in mind."""
+"""100,000 mutants of bundles: manifests, graphs, states and archives, by format or blindly."""
 
 from __future__ import annotations
 

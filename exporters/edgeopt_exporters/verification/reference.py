@@ -38,6 +38,10 @@ class Reference(Protocol):
         """The size of each symbolic dimension in the examples."""
 
     @property
+    def asked(self) -> Collection[str]:
+        """The symbolic dimensions that were asked for."""
+
+    @property
     def epsilon(self) -> float:
         """The relative spacing of the coarsest type that it has converted numbers to when it ran; zero without one."""
 

@@ -12,12 +12,12 @@ from edgeopt_runtime.manifest import GraphInput, GraphOutput, Manifest, Signatur
 
 __all__ = ["check_consistency"]
 
-# What each graph may give back; only `predict` gives arrays, only `evaluate` weights, and of the state neither changes
-# more than the count of random numbers drawn.
+# What each graph may give back. Only `predict` gives arrays; of the state neither it nor `evaluate` changes more than
+# the count of random numbers drawn.
 OUTPUT_KINDS = {
-    "step": ("state", "metric"),
-    "accumulate": ("state", "metric"),
-    "apply": ("state", "metric"),
+    "step": ("state", "metric", "weight", "check"),
+    "accumulate": ("state", "metric", "weight", "check"),
+    "apply": ("state", "metric", "check"),
     "evaluate": ("state", "metric", "weight"),
     "predict": ("state", "output"),
     "hessian_vector": ("state", "metric"),
@@ -46,6 +46,11 @@ def check_consistency(manifest: Manifest) -> None:
         _check_owner(spec, tensors)
     _check_sizes(manifest)
     _check_joined(manifest)
+    for alias, name in manifest.aliases.items():
+        if name not in tensors or tensors[name].role not in ("parameter", "buffer"):
+            _fail(f"aliases.{alias}", f"is no other name of a parameter or buffer: there is no {name!r} among them")
+        if alias in tensors:
+            _fail(f"aliases.{alias}", "is the name of another tensor, too")
     if not manifest.signatures:
         _fail("signatures", "names no graph")
     names = _Names.of(manifest)
@@ -174,8 +179,7 @@ def _check_outputs(where: str, name: str, signature: Signature, names: _Names) -
 def _check_links(where: str, name: str, port: GraphOutput, weights: set[str]) -> None:
     if port.kind != "state" and port.tensor is not None:
         _fail(where, f"has {port.name!r} with `tensor`, which only state outputs have")
-    weighted = name == "evaluate" and port.kind == "metric"
-    if weighted and port.weight not in weights:
+    if port.kind != "metric" and port.weight is not None:
+        _fail(where, f"has {port.name!r} with `weight`, which only metrics have")
+    if port.kind == "metric" and port.weight not in (weights if name == "evaluate" else {*weights, None}):
         _fail(where, f"has the metric {port.name!r} without a weight among the outputs")
-    if not weighted and port.weight is not None:
-        _fail(where, f"has {port.name!r} with `weight`, which only metrics of evaluate have")

@@ -17,6 +17,7 @@ from typing import Any
 from edgeopt_runtime import shown
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import TamperedBundleError
+from edgeopt_runtime.ranges import Range
 
 __all__ = [
     "FORMAT",
@@ -109,12 +110,13 @@ class OutputSpec:
 
 @dataclass(frozen=True)
 class Hyperparameter:
-    """A number that may be changed between steps, an input of the graphs of shape ``()``."""
+    """A number that may be changed between steps, an input of the graphs of shape ``()``; without a range, freely."""
 
     name: str
     dtype: str
     default: float
     description: str = ""
+    range: Range | None = None
 
 
 @dataclass(frozen=True)
@@ -138,9 +140,11 @@ class GraphOutput:
 
     Attributes:
         name: Its name in the graph.
-        kind: ``state``, ``metric``, ``weight`` or ``output``.
+        kind: ``state``, ``metric``, ``weight``, ``output`` or ``check``; a check is 0 if everything that the graph
+            writes is finite, and NaN otherwise.
         tensor: For ``state``: the state tensor it replaces.
-        weight: For a ``metric`` of ``evaluate``: the output that holds its weight in the mean over batches.
+        weight: For a ``metric``: the output that holds its weight in the mean over batches. Those of ``evaluate`` all
+            have one.
     """
 
     name: str
@@ -186,7 +190,11 @@ class FileEntry:
 
 @dataclass(frozen=True, repr=False)
 class Manifest:
-    """Everything a runtime must know about a bundle; ``files`` is filled in when the bundle is written."""
+    """Everything a runtime must know about a bundle; ``files`` is filled in when the bundle is written.
+
+    ``aliases`` are further names of parameters and buffers, each with the name of the tensor: a model may use one under
+    several names.
+    """
 
     opset: int
     ir_version: int
@@ -198,6 +206,7 @@ class Manifest:
     outputs: tuple[OutputSpec, ...]
     signatures: Mapping[str, Signature]
     joined: tuple[Joined, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
     producer: Mapping[str, str] = field(default_factory=dict)
     decisions: tuple[Decision, ...] = ()
     files: Mapping[str, FileEntry] = field(default_factory=dict)
@@ -225,6 +234,12 @@ class Manifest:
         members = {name for entry in self.joined for name in entry.members}
         return (*(spec for spec in specs.values() if spec.name not in members), *flat)
 
+    @property
+    def total_weight(self) -> str | None:
+        """The accumulator that holds the weight of all that was accumulated."""
+        names = (spec.name for spec in self.accumulators if spec.parameter is None and spec.slot is None)
+        return next(names, None)
+
     def to_json(self) -> str:
         """The text of ``manifest.json``; equal manifests give equal text."""
         document = {
@@ -238,6 +253,7 @@ class Manifest:
             "tensors": [_fields(spec) for spec in self.tensors],
             "accumulators": [_fields(spec) for spec in self.accumulators],
             **({"joined": [_fields(entry) for entry in self.joined]} if self.joined else {}),
+            **({"aliases": dict(sorted(self.aliases.items()))} if self.aliases else {}),
             "hyperparameters": [_fields(spec) for spec in self.hyperparameters],
             "inputs": [_fields(spec) for spec in self.inputs],
             "outputs": [_fields(spec) for spec in self.outputs],
@@ -294,7 +310,14 @@ def _sha256(content: bytes) -> str:
 
 def _fields(record: Any) -> dict[str, Any]:
     """A record as JSON, without the optional fields it does not use."""
-    fields = {key: list(value) if isinstance(value, tuple) else value for key, value in vars(record).items()}
+    fields = {key: _plain(value) for key, value in vars(record).items()}
     if isinstance(record, TensorSpec) and record.role != "parameter":
         del fields["trainable"]
     return {key: value for key, value in fields.items() if value is not None}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Range):
+        # One without ends allows everything, as no range does.
+        return value.ends() or None
+    return list(value) if isinstance(value, tuple) else value

@@ -34,6 +34,7 @@ from edgeopt_runtime.manifest import (
     Signature,
     TensorSpec,
 )
+from edgeopt_runtime.ranges import Range
 
 __all__ = ["LARGEST_MANIFEST", "SIGNATURES", "STATE_FILE", "parse_manifest", "parse_version"]
 
@@ -43,7 +44,8 @@ SIGNATURES = ("step", "accumulate", "apply", "evaluate", "predict", "hessian_vec
 ROLES = ("parameter", "buffer", "optimizer", "counter", "seed")
 INPUT_KINDS = ("model", "loss")
 GRAPH_INPUT_KINDS = ("state", "batch", "hyper", "vector")
-GRAPH_OUTPUT_KINDS = ("state", "metric", "weight", "output")
+GRAPH_OUTPUT_KINDS = ("state", "metric", "weight", "output", "check")
+RANGE_ENDS = ("at_least", "above", "at_most", "below")
 LONGEST_NAME = 1024
 LARGEST_LENGTH = 2**48
 # numpy 1.26 makes arrays of at most 32 axes; those of models have up to 8.
@@ -185,7 +187,7 @@ def parse_manifest(text: str | bytes) -> Manifest:
             *("format", "schema_version", "opset", "ir_version", "minimum_onnxruntime", "producer", "tensors"),
             *("accumulators", "hyperparameters", "inputs", "outputs", "signatures", "files"),
         ),
-        ("joined", "decisions", "checksum"),
+        ("joined", "aliases", "decisions", "checksum"),
     )
     if "checksum" in entries:
         entries["checksum"].digest()
@@ -198,6 +200,7 @@ def parse_manifest(text: str | bytes) -> Manifest:
         tensors=entries["tensors"].array(lambda node: _tensor(node, ROLES)),
         accumulators=entries["accumulators"].array(lambda node: _tensor(node, ("accumulator",))),
         joined=entries["joined"].array(_joined) if "joined" in entries else (),
+        aliases=_aliases(entries["aliases"]) if "aliases" in entries else {},
         hyperparameters=entries["hyperparameters"].array(_hyperparameter),
         inputs=entries["inputs"].array(_input),
         outputs=entries["outputs"].array(_output),
@@ -279,8 +282,12 @@ def _joined(node: Node) -> Joined:
     return Joined(name=entries["name"].label(), members=entries["members"].array(Node.label))
 
 
+def _aliases(node: Node) -> dict[str, str]:
+    return {Node(alias, f"{node.path}.{alias}").label(): name.label() for alias, name in node.mapping().items()}
+
+
 def _hyperparameter(node: Node) -> Hyperparameter:
-    entries = node.record(("name", "dtype", "default"), ("description",))
+    entries = node.record(("name", "dtype", "default"), ("description", "range"))
     dtype = entries["dtype"].choice(DTYPES)
     default = entries["default"].number()
     if dtype in ("bfloat16", "bool"):
@@ -291,12 +298,23 @@ def _hyperparameter(node: Node) -> Hyperparameter:
     limits = np.iinfo(storage) if storage.kind in "iu" else np.finfo(storage)
     if not float(limits.min) <= default <= float(limits.max):
         entries["default"].expected(f"a finite number of type {dtype}, from {limits.min} to {limits.max}")
+    allowed = _range(entries["range"]) if "range" in entries else None
+    if allowed is not None and default not in allowed:
+        entries["default"].expected(f"{allowed}, as its range says")
     return Hyperparameter(
         name=entries["name"].label(),
         dtype=dtype,
         default=default,
         description=entries["description"].text() if "description" in entries else "",
+        range=allowed,
     )
+
+
+def _range(node: Node) -> Range:
+    ends = {name: float(end.number()) for name, end in node.record((), RANGE_ENDS).items()}
+    if not ends or {"at_least", "above"} <= ends.keys() or {"at_most", "below"} <= ends.keys():
+        node.expected("one lower end (at_least or above), one upper end (at_most or below), or both")
+    return Range(**ends)
 
 
 def _input(node: Node) -> InputSpec:

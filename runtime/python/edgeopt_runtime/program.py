@@ -29,6 +29,9 @@ class Program:
     a run then binds only the arrays of the batch. With other providers ONNX Runtime copies an input to the device when
     it is bound, so everything is bound anew in each run.
 
+    Attributes:
+        signature: What goes in and out.
+
     Args:
         name: Name of the signature.
         graph: The serialized ONNX model.
@@ -50,7 +53,7 @@ class Program:
         hyper: Mapping[str, NDArray[Any]],
         options: Options,
     ) -> None:
-        signature = manifest.signatures[name]
+        self.signature = signature = manifest.signatures[name]
         self._file = signature.file
         self._state = state
         if has_external_data(graph):
@@ -78,7 +81,7 @@ class Program:
         self._scalars = {
             port.name: aligned_empty((), DTYPES[types[port.name]].storage)
             for port in signature.outputs
-            if port.kind in ("metric", "weight")
+            if port.kind in ("metric", "weight", "check")
         }
         self._scalar_values = [(key, ort_value(array, types[key])) for key, array in self._scalars.items()]
         self._flips = state.mask(tensor for _, tensor in self._writes)

@@ -27,7 +27,9 @@ __all__ = [
     "check_array",
     "decode_state",
     "encode_state",
+    "is_finite",
     "largest_state",
+    "not_finite",
     "raw_bytes",
 ]
 
@@ -64,6 +66,19 @@ def aligned_copy(array: NDArray[Any]) -> NDArray[Any]:
 def raw_bytes(array: NDArray[Any]) -> memoryview:
     """The bytes of an array without a copy, if it is C-contiguous."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def not_finite(array: NDArray[Any], dtype: str) -> NDArray[np.bool_]:
+    """Which elements are infinite or NaN; bfloat16 is given as the ``uint16`` of the same bits."""
+    if dtype == "bfloat16":
+        exponents: NDArray[np.bool_] = np.equal(array & 0x7F80, 0x7F80)
+        return exponents
+    return np.logical_not(np.isfinite(array)) if array.dtype.kind == "f" else np.zeros(array.shape, np.bool_)
+
+
+def is_finite(array: NDArray[Any], dtype: str) -> bool:
+    """Whether no element is infinite or NaN."""
+    return not not_finite(array, dtype).any()
 
 
 def check_array(spec: TensorSpec, array: NDArray[Any]) -> NDArray[Any]:

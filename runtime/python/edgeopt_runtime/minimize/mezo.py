@@ -148,10 +148,10 @@ class _Weights:
         for batch in self._batches:
             means.add(self._program.run(batch))
         loss = means.result()["loss"]
-        if not math.isfinite(loss):
+        if not (math.isfinite(loss) and all(np.isfinite(array).all() for array in self._arrays)):
             raise NonFiniteLossError(
-                f"The loss is {loss} after {self.evaluations - 1} others; the state is as it was before. Use a smaller "
-                "`lr`, and check the batches for NaN.",
+                f"The loss is {loss} after {self.evaluations - 1} others, or a weight is not finite; the state is as "
+                "it was before. Use a smaller `lr`, and check the batches for NaN.",
                 {"loss": loss},
             )
         return loss
