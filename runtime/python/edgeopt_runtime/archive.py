@@ -29,6 +29,7 @@ from edgeopt_runtime.errors import (
 )
 from edgeopt_runtime.folders import MANIFEST_FILE, Changed, Content, FolderReader, open_regular, replace_folder
 from edgeopt_runtime.manifest import FileEntry, Manifest
+from edgeopt_runtime.onnx_wire import operators_of
 from edgeopt_runtime.parsing import LARGEST_MANIFEST, SIGNATURES, STATE_FILE, parse_manifest, parse_version
 from edgeopt_runtime.tensors import Buffer, decode_state, encode_state, largest_state
 
@@ -61,6 +62,15 @@ class BundleContents:
 
     def __repr__(self) -> str:
         return f"BundleContents({self.manifest.summary})"
+
+    @property
+    def operators(self) -> frozenset[str]:
+        """Every operator in the graphs, their subgraphs and functions; those of other domains as ``domain::Operator``.
+
+        Raises:
+            GraphError: A graph is no ONNX model.
+        """
+        return frozenset().union(*(operators_of(graph) for graph in self.graphs.values()))
 
 
 def read_bundle(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> BundleContents:
