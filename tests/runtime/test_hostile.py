@@ -320,6 +320,6 @@ def test_representations_are_short(contents):
         text = repr(thing)
         assert text.startswith(type(thing).__name__ + "(")
         assert len(text) < 500
-    assert "3 parameters, 2 of them trainable" in repr(session)
+    assert "parameters: 3, trainable: 2; state: 9 tensors of 108 bytes" in repr(session)
     assert "`x float32 ['batch', 3]`" in repr(contents)
     assert "accumulate, apply, evaluate, predict, step" in repr(contents.manifest)
