@@ -144,7 +144,11 @@ def _encode(
     pieces[STATE_FILE] = encode_state(specs, state)
     contents = {name: Content(parts, _file_entry(parts)) for name, parts in pieces.items()}
     manifest = replace(manifest, files={name: content.entry for name, content in contents.items()})
-    text = manifest.to_json().encode()
+    try:
+        text = manifest.to_json().encode()
+    except (TypeError, ValueError) as error:
+        # NaN, numbers of numpy's, names that are not text.
+        raise ManifestError(f"The manifest cannot be written as JSON: {error}.") from error
     if len(text) > LARGEST_MANIFEST:
         raise ManifestError(f"The manifest has {len(text)} bytes; no runtime reads more than {LARGEST_MANIFEST}.")
     parse_manifest(text)
