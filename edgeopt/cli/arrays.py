@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeopt.cli.errors import CommandError
+from edgeopt_runtime import StorageError, stored_zip
+from edgeopt_runtime.atomic import replace_file
 from edgeopt_runtime.manifest import InputSpec
 
 __all__ = ["DEFAULT_BATCH_SIZE", "Samples", "read_samples", "write_arrays"]
@@ -109,16 +112,21 @@ def read_samples(path: Path, specs: Sequence[InputSpec]) -> Samples:
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write an `.npz` file under exactly this name; unlike `numpy.savez` with an array of any name, `file` included.
 
+    A file that is there stays whole until the new one is.
+
     Raises:
         CommandError: It cannot be written.
     """
     try:
-        with zipfile.ZipFile(path, "w") as archive:
-            for name, array in arrays.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                    np.lib.format.write_array(file, array, allow_pickle=False)
-    except OSError as error:
+        replace_file(path, stored_zip.pack((f"{name}.npy", [_npy(array)]) for name, array in arrays.items()))
+    except StorageError as error:
         raise CommandError(f"{path} cannot be written: {error}") from error
+
+
+def _npy(array: NDArray[Any]) -> memoryview:
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, array, allow_pickle=False)
+    return buffer.getbuffer()
 
 
 def _listing(names: Sequence[str]) -> str:

@@ -95,3 +95,9 @@ def test_what_is_written_is_read_back_under_any_name(tmp_path: Path) -> None:
 def test_a_path_that_cannot_be_written_is_an_error_of_ours(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="cannot be written"):
         write_arrays(tmp_path / "nowhere" / "out.npz", {"x": np.ones(1)})
+
+
+def test_arrays_are_not_written_over_a_device(tmp_path):
+    (tmp_path / "out.npz").symlink_to("/dev/null")
+    with pytest.raises(CommandError, match="is a device"):
+        write_arrays(tmp_path / "out.npz", {"x": np.ones(1)})

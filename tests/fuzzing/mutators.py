@@ -227,6 +227,9 @@ def manifest_records(random: Random, files: Files) -> Files:
         entry: dict[str, Any] = {"name": random.choice(["new", "other", *names])}
         if kind == "hyperparameters":
             entry |= {"dtype": random.choice(DTYPES), "default": random.choice(NUMBERS)}
+            if random.random() < 0.3:
+                ends = random.choices(["at_least", "above", "at_most", "below"], k=2)
+                entry["range"] = {end: random.choice(NUMBERS) for end in ends}
         elif kind == "joined":
             entry["members"] = random.choices(names, k=random.randrange(4))
         elif kind == "decisions":
@@ -254,7 +257,11 @@ def signature_ports(random: Random, files: Files) -> Files:
         signature = random.choice(list(document["signatures"].values()))
         side = random.choice(["inputs", "outputs"])
         ports = signature[side]
-        kinds = ["state", "batch", "hyper", "vector"] if side == "inputs" else ["state", "metric", "weight", "output"]
+        kinds = (
+            ["state", "batch", "hyper", "vector"]
+            if side == "inputs"
+            else ["state", "metric", "weight", "output", "check"]
+        )
         port = {"name": random.choice(["new", *names]), "kind": random.choice(kinds)}
         port |= {key: random.choice(names) for key in ("tensor", "weight") if random.random() < 0.3}
         if ports and random.random() < 0.5:

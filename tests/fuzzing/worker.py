@@ -41,11 +41,14 @@ def batch_of(session: TrainingSession) -> dict[str, Any]:
     return arrays
 
 
-def use(session: TrainingSession) -> None:
-    """Every call of a session; each may be refused, and none may fail otherwise."""
+def use(session: TrainingSession) -> bool:
+    """Every call of a session; each may be refused, and none may fail otherwise. Whether it trained."""
     batch = batch_of(session)
+    trained = False
+    with contextlib.suppress(EdgeoptError):
+        session.step(batch)
+        trained = True
     for call in (
-        lambda: session.step(batch),
         lambda: session.evaluate([batch]),
         lambda: session.predict(batch),
         lambda: session.accumulate(batch),
@@ -57,6 +60,7 @@ def use(session: TrainingSession) -> None:
     ):
         with contextlib.suppress(EdgeoptError):
             call()
+    return trained
 
 
 def attempt(change: str, bundle: mutators.Files | bytes, folder: Path, as_folder: bool) -> str:
@@ -77,20 +81,22 @@ def attempt(change: str, bundle: mutators.Files | bytes, folder: Path, as_folder
         session = TrainingSession(contents, threads=1, on_nonfinite="ignore")
     except BundleError as error:
         return f"session: {type(error).__name__}"
-    use(session)
+    trained = use(session)
     # What was read can be written, and read again.
     target = folder / "again.edgeopt"
     write_bundle(target, contents.manifest, contents.graphs, contents.state)
     read_bundle(target)
-    return "loaded"
+    return "trained" if trained else "loaded"
 
 
 def main(seed: int, first: int, count: int, bundles: list[bytes]) -> None:
     """Try some mutants."""
+    # Old releases of ONNX Runtime print what they refuse.
+    answers, sys.stdout = sys.stdout, sys.stderr
     warnings.simplefilter("error")
     resource.setrlimit(resource.RLIMIT_AS, (_size() + LIMIT, resource.RLIM_INFINITY))
     for number in range(first, first + count):
-        print(number, flush=True)
+        print(number, file=answers, flush=True)
         faulthandler.dump_traceback_later(SECONDS, exit=True)
         change, bundle = mutators.mutant(seed, number, bundles)
         began, before = time.monotonic(), _peak()
@@ -107,11 +113,15 @@ def main(seed: int, first: int, count: int, bundles: list[bytes]) -> None:
         seconds, grown = time.monotonic() - began, (_peak() - before) / 1024
         if not problem and grown > MEGABYTES:
             problem = f"{grown:.0f} MB"
-        print(f"{change}: {outcome}", flush=True)
+        print(f"{change}: {outcome}", file=answers, flush=True)
         if problem:
-            print(json.dumps({"number": number, "change": change, "problem": problem, "seconds": seconds}), flush=True)
+            print(
+                json.dumps({"number": number, "change": change, "problem": problem, "seconds": seconds}),
+                file=answers,
+                flush=True,
+            )
     faulthandler.cancel_dump_traceback_later()
-    print(json.dumps({"peak": _peak() / 1024}), flush=True)
+    print(json.dumps({"peak": _peak() / 1024}), file=answers, flush=True)
 
 
 def _peak() -> int:

@@ -171,6 +171,17 @@ def test_what_did_not_change_is_not_written_again(contents, tmp_path):
     assert read_bundle(path).graphs == contents.graphs
 
 
+def test_what_a_killed_writer_left_in_the_folder_is_removed_by_the_next(contents, tmp_path):
+    path = tmp_path / "linear"
+    write_bundle(path, contents.manifest, contents.graphs, contents.state)
+    for name in (".edgeopt-0123456789abcdef.tmp", "state.0123456789abcdef.safetensors"):
+        (path / name).write_bytes(b"x")
+    assert read_bundle(path)
+    time.sleep(0.01)
+    write_bundle(path, contents.manifest, contents.graphs, contents.state)
+    assert sorted(file.name for file in path.iterdir()) == FILES
+
+
 def test_graphs_that_the_new_bundle_lacks_are_removed(contents, tmp_path):
     path = tmp_path / "linear"
     write_bundle(path, contents.manifest, contents.graphs, contents.state)

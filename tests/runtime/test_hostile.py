@@ -284,17 +284,11 @@ def test_bundles_of_old_have_no_checksum(contents, tmp_path):
 
 def test_minimize_says_what_a_bundle_lacks(contents, make_batches):
     weightless = tuple(spec for spec in contents.manifest.accumulators if spec.parameter is not None)
-    signatures = dict(contents.manifest.signatures)
-    signatures["accumulate"] = replace(signatures["accumulate"], outputs=())
     session = TrainingSession(contents)
-    for manifest in (
-        replace(contents.manifest, accumulators=weightless),
-        replace(contents.manifest, signatures=signatures),
-    ):
-        session._engine.program("accumulate")
-        session._engine.manifest = manifest
-        with pytest.raises(MinimizeError, match="gives no loss, or no weight"):
-            session.minimize(make_batches(4))
+    session._engine.program("accumulate")
+    session._engine.manifest = replace(contents.manifest, accumulators=weightless)
+    with pytest.raises(MinimizeError, match="gives no loss, or no weight"):
+        session.minimize(make_batches(4))
 
 
 LITTLE_MEMORY = """
@@ -326,6 +320,6 @@ def test_representations_are_short(contents):
         text = repr(thing)
         assert text.startswith(type(thing).__name__ + "(")
         assert len(text) < 500
-    assert "3 parameters, 2 of them trainable" in repr(session)
+    assert "parameters: 3, trainable: 2; state: 9 tensors of 108 bytes" in repr(session)
     assert "`x float32 ['batch', 3]`" in repr(contents)
     assert "accumulate, apply, evaluate, predict, step" in repr(contents.manifest)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+
+from edgeopt_runtime.atomic import replace_file
 
 __all__ = ["draw_curve"]
 
@@ -38,4 +41,6 @@ def draw_curve(path: Path, losses: Sequence[float], held_out_accuracy: Sequence[
     lines = [*left.get_lines(), *right.get_lines()]
     figure.legend(lines, [str(line.get_label()) for line in lines], loc="outside lower center", ncols=len(lines))
     left.set_title(f"Handwritten digits, trained by ONNX Runtime: {held_out_accuracy[-1]:.1%} on held-out digits")
-    figure.savefig(path, dpi=120)
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=120, format="png")
+    replace_file(path, [picture.getbuffer()])

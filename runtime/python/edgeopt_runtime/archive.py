@@ -29,6 +29,7 @@ from edgeopt_runtime.errors import (
 )
 from edgeopt_runtime.folders import MANIFEST_FILE, Changed, Content, FolderReader, open_regular, replace_folder
 from edgeopt_runtime.manifest import FileEntry, Manifest
+from edgeopt_runtime.onnx_wire import operators_of
 from edgeopt_runtime.parsing import LARGEST_MANIFEST, SIGNATURES, STATE_FILE, parse_manifest, parse_version
 from edgeopt_runtime.tensors import Buffer, decode_state, encode_state, largest_state
 
@@ -61,6 +62,15 @@ class BundleContents:
 
     def __repr__(self) -> str:
         return f"BundleContents({self.manifest.summary})"
+
+    @property
+    def operators(self) -> frozenset[str]:
+        """Every operator in the graphs, their subgraphs and functions; those of other domains as ``domain::Operator``.
+
+        Raises:
+            GraphError: A graph is no ONNX model.
+        """
+        return frozenset().union(*(operators_of(graph) for graph in self.graphs.values()))
 
 
 def read_bundle(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> BundleContents:
@@ -134,7 +144,11 @@ def _encode(
     pieces[STATE_FILE] = encode_state(specs, state)
     contents = {name: Content(parts, _file_entry(parts)) for name, parts in pieces.items()}
     manifest = replace(manifest, files={name: content.entry for name, content in contents.items()})
-    text = manifest.to_json().encode()
+    try:
+        text = manifest.to_json().encode()
+    except (TypeError, ValueError) as error:
+        # NaN, numbers of numpy's, names that are not text.
+        raise ManifestError(f"The manifest cannot be written as JSON: {error}.") from error
     if len(text) > LARGEST_MANIFEST:
         raise ManifestError(f"The manifest has {len(text)} bytes; no runtime reads more than {LARGEST_MANIFEST}.")
     parse_manifest(text)

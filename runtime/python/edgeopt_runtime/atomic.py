@@ -155,12 +155,12 @@ def remove_folder(path: Path) -> None:
         os.rmdir(path)
 
 
-def remove_stale(folder: Path) -> None:
-    """Remove what processes left behind that were killed an hour ago or earlier while they saved."""
+def remove_stale(folder: Path, seconds: float = STALE_SECONDS) -> None:
+    """Remove what processes left behind that were killed while they saved, an hour ago or earlier."""
     now = time.time()
     for name in os.listdir(folder):
         if name.startswith(PREFIX) and name.endswith(SUFFIX):
             leftover = folder / name
             with contextlib.suppress(OSError):
-                if now - leftover.stat().st_mtime > STALE_SECONDS:
+                if now - leftover.stat().st_mtime > seconds:
                     remove_folder(leftover) if leftover.is_dir() else os.unlink(leftover)

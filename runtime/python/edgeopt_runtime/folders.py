@@ -21,6 +21,7 @@ from typing import BinaryIO, NamedTuple
 
 from edgeopt_runtime import shown
 from edgeopt_runtime.atomic import (
+    STALE_SECONDS,
     kind_of,
     put_in_place,
     remove_folder,
@@ -138,7 +139,11 @@ def replace_folder(path: Path, manifest: bytes, files: Mapping[str, Content], kn
     with storage_errors(path):
         path = Path(os.path.realpath(path))
         if kind_of(path) is not None or not _create(path, manifest, files):
-            with exclusive(path):
+            with exclusive(path) as alone:
+                with contextlib.suppress(OSError):
+                    remove_stale(path.parent)
+                    # Whoever else wrote here is dead.
+                    remove_stale(path, 0.0 if alone else STALE_SECONDS)
                 _update(path, manifest, files, known)
 
 
@@ -195,9 +200,6 @@ def _update(path: Path, manifest: bytes, files: Mapping[str, Content], known: Co
             f"The folder {shown.where(path)} holds files that are not part of a bundle ({shown.some(others)}). "
             "Choose a new folder."
         )
-    for folder in (path.parent, path):
-        with contextlib.suppress(OSError):
-            remove_stale(folder)
     listed = _manifest_in(path)
     written = []
     try:

@@ -61,16 +61,17 @@ else:
 
 
 @contextlib.contextmanager
-def exclusive(folder: Path) -> Iterator[None]:
-    """Wait until nobody else holds the folder, and hold it.
+def exclusive(folder: Path) -> Iterator[bool]:
+    """Wait until nobody else holds the folder, and hold it; whether it is held.
 
-    On a file system that knows no locks (some network mounts) nothing is held, and only one process may write.
+    On a file system that knows no locks (some network mounts) it is not, and only one process may write.
 
     Raises:
         OSError: There is no such folder.
         StorageError: Someone else has held it for a minute.
     """
     deadline = time.monotonic() + PATIENCE
+    held = False
     descriptor = _open(folder)
     try:
         while True:
@@ -86,9 +87,10 @@ def exclusive(folder: Path) -> Iterator[None]:
             except OSError:
                 break
             else:
+                held = True
                 break
         try:
-            yield
+            yield held
         finally:
             # A child that was forked meanwhile holds the descriptor too; the lock must not stay with it.
             with contextlib.suppress(OSError):

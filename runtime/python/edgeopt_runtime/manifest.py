@@ -232,7 +232,7 @@ class Manifest:
         trainable = sum(spec.trainable for spec in parameters)
         arrays = (f"{spec.name} {spec.dtype} {list(spec.shape)}" for spec in self.inputs)
         return (
-            f"{len(parameters)} parameters, {trainable} of them trainable; state of {len(self.tensors)} tensors, "
+            f"parameters: {len(parameters)}, trainable: {trainable}; state: {len(self.tensors)} tensors of "
             f"{sum(spec.nbytes for spec in self.tensors):,} bytes; batch: {shown.some(arrays) or 'nothing'}; "
             f"graphs: {', '.join(sorted(self.signatures)) or 'none'}"
         )
