@@ -13,7 +13,7 @@ import typer
 from edgeopt.cli.arrays import Samples
 from edgeopt.cli.console import err, format_bytes, out
 from edgeopt.cli.errors import CommandError
-from edgeopt.cli.inspect import size_of
+from edgeopt.cli.output import size_of
 from edgeopt.cli.progress import TrainingProgress
 from edgeopt.cli.quickstart.curve import draw_curve
 from edgeopt.cli.quickstart.digits import Digits, load_digits, split
