@@ -113,7 +113,8 @@ def test_the_trained_model_is_written_as_a_plain_file(run: Any, bundle: Path, fo
 
 def stop_after(count: int, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     """Raise an error in place of a step, as Ctrl-C does at any place."""
-    step, done = TrainingSession.step, []
+    step = TrainingSession.step
+    done: list[Any] = []
 
     def counted(session: TrainingSession, *batch: Any) -> dict[str, float]:
         if len(done) == count:
