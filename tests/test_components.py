@@ -35,7 +35,9 @@ def test_no_two_members_have_the_same_spelling(kind: Kind[object]) -> None:
 def test_settings_follow_the_name() -> None:
     made = OPTIMIZER.build("sgd:lr=0.1,momentum=0.9,nesterov=true,weight_decay=1e-4")
     assert made == SGD(lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-4)
-    assert SCHEDULE.build("warmup_cosine:lr=0.5,warmup=10,total=100") == WarmupCosine(0.5, warmup=10, total=100)
+    assert SCHEDULE.build("warmup_cosine:lr=0.5,warmup_steps=10,total_steps=100") == WarmupCosine(
+        0.5, warmup_steps=10, total_steps=100
+    )
 
 
 def test_lists_stand_in_brackets() -> None:
@@ -68,7 +70,11 @@ def test_one_or_several_in_any_form() -> None:
         (OPTIMIZER, "sgd:momentum", "settings look like key=value, got 'momentum'"),
         (OPTIMIZER, "sgd:lr=1,lr=2", "gives 'lr' twice"),
         (OPTIMIZER, "sgd:momentum=fast", "momentum"),
-        (SCHEDULE, "warmup_cosine:lr=1", "warmup_cosine needs warmup, total: warmup_cosine:warmup=...,total=..."),
+        (
+            SCHEDULE,
+            "warmup_cosine:lr=1",
+            "warmup_cosine needs warmup_steps, total_steps: warmup_cosine:warmup_steps=...,total_steps=...",
+        ),
         (LOSS, "binary_crossentropy", "reads probabilities; give 'bce_with_logits'"),
         (LOSS, "", "There is no loss ''"),
     ],

@@ -28,7 +28,7 @@ _INSTEAD = {
 }
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Bundle:
     """A training step: its graphs, the state they work on, and the manifest that describes both.
 
@@ -46,6 +46,9 @@ class Bundle:
     def __post_init__(self) -> None:
         # The one assignment to a frozen field: from here on graphs are bytes.
         object.__setattr__(self, "graphs", _serialized(self.graphs))
+
+    def __repr__(self) -> str:
+        return f"Bundle({self.manifest.summary})"
 
     def __getattr__(self, name: str) -> NoReturn:
         raise no_attribute("Bundle", name, _INSTEAD)

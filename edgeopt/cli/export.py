@@ -62,7 +62,7 @@ def export(
         str | None,
         typer.Option(
             metavar=COMPONENT,
-            help="warmup_cosine:warmup=9,total=99 and the like; constant by default. A wrong name lists all.",
+            help="warmup_cosine:warmup_steps=9,total_steps=99 and the like; default: constant.",
         ),
     ] = None,
     transform: Annotated[

@@ -73,9 +73,11 @@ class TrainingSession:
         provider_options: Options for each of ``providers``.
         threads: Threads within an operator; None lets ONNX Runtime choose.
         deterministic: Ask for kernels that give the same bits each time.
-        on_nonfinite: What to do when a step's loss (or the metric ``grad_norm``) is infinite or NaN. ``"raise"``
-            raises `NonFiniteLossError` and leaves the state, counters included, as it was. ``"skip"`` leaves the state
-            too, but returns the metrics; under this setting they hold ``skipped``, 1.0 or 0.0. ``"ignore"`` goes on.
+        on_nonfinite: What to do when a step's loss, the metric ``grad_norm`` or anything that the step would write
+            (parameters, optimizer state, buffers) is infinite or NaN. ``"raise"`` raises `NonFiniteLossError` and
+            leaves the state, counters included, as it was. ``"skip"`` leaves the state too, but returns the metrics;
+            under this setting they hold ``skipped``, 1.0 or 0.0. It raises only where the state itself is not finite,
+            since every step would be skipped then. ``"ignore"`` goes on.
 
     Raises:
         BundleError: The bundle cannot be used.
@@ -102,6 +104,9 @@ class TrainingSession:
             )
         self._engine = Engine(contents, options, on_nonfinite)
         self._lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        return f"TrainingSession({self._engine.manifest.summary})"
 
     @classmethod
     def load(
@@ -161,15 +166,19 @@ class TrainingSession:
             The metrics of the step, ``loss`` among them.
 
         Raises:
-            BatchError: The batch does not fit.
-            NonFiniteLossError: The loss is infinite or NaN; the state is as it was.
+            BatchError: The batch does not fit, or nothing in it counts: every target is ignored.
+            NonFiniteLossError: The loss or the new state is not finite; the state is as it was.
             ExecutionError: ONNX Runtime failed; the state is as it was.
         """
         with self._lock:
             return self._engine.advance("step", one_batch(batch, others))
 
     def accumulate(self, batch: Batch | Any, *others: Any) -> dict[str, float]:
-        """Add the gradients of one microbatch to those accumulated; the parameters stay. Raises what `step` raises."""
+        """Add the gradients of one microbatch to those accumulated; the parameters stay.
+
+        A microbatch in which nothing counts, say of padding only, adds nothing, and has the loss 0. Raises what `step`
+        raises otherwise.
+        """
         with self._lock:
             metrics = self._engine.advance("accumulate", one_batch(batch, others))
             self._engine.pending = self._engine.pending or not metrics.get("skipped")
@@ -178,12 +187,12 @@ class TrainingSession:
     def apply(self) -> dict[str, float]:
         """Update the parameters with the accumulated gradients, and start anew.
 
-        The update equals that of one step on all the microbatches together. If it is refused because the gradient
-        norm is not finite, the accumulated gradients are dropped.
+        The update equals that of one step on all the microbatches together. If it is refused, the accumulated
+        gradients are dropped.
 
         Raises:
-            StateError: Nothing has been accumulated.
-            NonFiniteLossError: The gradient norm is infinite or NaN; the parameters are as they were.
+            StateError: Nothing has been accumulated, or nothing in it counts: every target is ignored.
+            NonFiniteLossError: The gradient norm or the new state is not finite; the state is as it was.
             ExecutionError: ONNX Runtime failed; the state is as it was.
         """
         with self._lock:
@@ -192,7 +201,8 @@ class TrainingSession:
                 raise StateError("Nothing has been accumulated since the last update; call `accumulate` first.")
             try:
                 metrics = self._engine.advance("apply", {})
-            except NonFiniteLossError:
+            except (NonFiniteLossError, StateError):
+                # What led to no update leads to none the next time either.
                 self._engine.drop_accumulated()
                 raise
             self._engine.drop_accumulated()
@@ -381,6 +391,8 @@ class TrainingSession:
         with self._lock:
             own = by_own_name(self._engine.manifest, parameters)
             self._engine.state.replace(own, ("parameter", "buffer"))
+            if any(not self._engine.state.is_finite(name) for name in own):
+                self._engine.note_not_finite("`load_parameters` put it there")
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Copies of all state tensors by name: parameters, buffers, optimizer state, counters, seed."""
@@ -394,7 +406,9 @@ class TrainingSession:
         and are saved with the bundle.
 
         Raises:
-            HyperparameterError: A name is unknown or ambiguous, or a value is not a finite number.
+            HyperparameterError: A name is unknown or ambiguous, or a value is not a finite number or not in the range
+                that the rule or schedule allows. Nothing is set then. What several numbers have to keep together, such
+                as a warm-up that is shorter than the whole, is not checked.
         """
         if name is not None:
             if value is None:
