@@ -31,7 +31,7 @@ def inspect(bundle: BundleOrFile, as_json: Json = False) -> None:
     out.print(Text.assemble((str(bundle), "bold"), f"  {format_bytes(size_of(bundle))}"))
     needs = f"ONNX Runtime {report.minimum_onnxruntime} or newer"
     out.print(f"opset {report.opset}, IR {report.ir_version}, {needs}", style="dim")
-    out.print(", ".join(f"{name} {value}" for name, value in report.producer.items()), style="dim")
+    out.print(", ".join(f"{name} {value}" for name, value in report.producer.items() if value), style="dim")
     for table in (_tensors(report), _sizes(report), _inputs(report), _hyperparameters(report), _graphs(report)):
         out.print()
         out.print(table)
