@@ -129,10 +129,10 @@ RATES = {
     "adamw": ((), 1e-3),
     "prodigy": ((), 1.0),
     "sgd:momentum=0.9": (("--lr", 0.5), 0.5),
-    "lion:lr=0.2": (("--schedule", "warmup_linear:warmup=3,total=30"), 0.2),
-    "lion": (("--schedule", "warmup_linear:lr=0.3,warmup=3,total=30"), 0.3),
-    "nadam": (("--schedule", "step:size=3", "--lr", 0.4), 0.4),
-    "radam": (("--schedule", "step:size=3"), 1e-3),
+    "lion:lr=0.2": (("--schedule", "warmup_linear:warmup_steps=3,total_steps=30"), 0.2),
+    "lion": (("--schedule", "warmup_linear:lr=0.3,warmup_steps=3,total_steps=30"), 0.3),
+    "nadam": (("--schedule", "step:step_size=3", "--lr", 0.4), 0.4),
+    "radam": (("--schedule", "step:step_size=3"), 1e-3),
     "muon": (("--schedule", "noam"), 1.0),
 }
 
@@ -149,8 +149,8 @@ def test_the_rate_is_what_was_said(optimizer: str) -> None:
     "options",
     [
         ("--optimizer", "adamw:lr=0.1", "--lr", 0.2),
-        ("--optimizer", "adamw:lr=0.1", "--schedule", "step:size=3,lr=0.1"),
-        ("--schedule", "step:size=3,lr=0.1", "--lr", 0.1),
+        ("--optimizer", "adamw:lr=0.1", "--schedule", "step:step_size=3,lr=0.1"),
+        ("--schedule", "step:step_size=3,lr=0.1", "--lr", 0.1),
     ],
 )
 def test_a_rate_that_is_said_twice_is_wrong_usage(run: Any, here: Path, options: tuple[object, ...]) -> None:
