@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any, Generic, TypeVar
 
+from edgeopt.arguments import expanded, settings_of
 from edgeopt.errors import ConfigurationError
 from edgeopt_runtime.calls import did_you_mean
 
@@ -155,12 +156,8 @@ def _qualified(value: Any) -> str:
 
 
 def _configured(name: str, cls: type[T], settings: Mapping[str, Any]) -> T:
-    known = [each.name for each in fields(cls) if each.init] if is_dataclass(cls) else []
-    unknown = next((key for key in settings if key not in known), None)
-    if unknown is not None:
-        hint = did_you_mean(unknown, known)
-        raise ConfigurationError(f"{name} has no setting {unknown!r}{hint} Its settings: {', '.join(known) or 'none'}.")
-    if missing := _missing(cls, settings):
+    known = all(key in settings_of(cls) for key in settings)  # the class itself has a word on others
+    if known and (missing := _missing(cls, expanded(cls, settings))):
         example = ",".join(f"{key}=..." for key in missing)
         raise ConfigurationError(f"{name} needs {', '.join(missing)}: {name}:{example}")
     return cls(**settings)

@@ -19,7 +19,7 @@ from edgeopt.cli.components import build, build_all, build_optimizer
 from edgeopt.cli.console import err, format_bytes, out
 from edgeopt.cli.decisions import print_decisions
 from edgeopt.cli.errors import CommandError
-from edgeopt.cli.inspect import size_of
+from edgeopt.cli.output import check_bundle_output, size_of
 from edgeopt.errors import ExportWarning
 from edgeopt.losses import LOSS, LOSSES
 from edgeopt.metrics import METRIC, METRICS
@@ -97,6 +97,7 @@ def export(
     check: Annotated[bool, typer.Option(help="Compare the finished graphs with the model.")] = True,
 ) -> None:
     """Export the training step of an ONNX file or a PyTorch model as a bundle."""
+    check_bundle_output(output)
     rule = build_optimizer(optimizer, lr, schedule)
     chosen_loss, metrics, transforms = build(LOSS, loss), build_all(METRIC, metric), build_all(TRANSFORM, transform)
     source, example_inputs = (Path(model), None) if _is_file(model) else _build_model(model)

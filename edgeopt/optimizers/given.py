@@ -62,7 +62,7 @@ def _as_rule(optimizer: Any, names: Mapping[int, str] | None) -> Optimizer | Par
         raise ConfigurationError(
             "A scheduler of PyTorch counts calls of its step(), often one an epoch, and a schedule here counts "
             "updates; give the optimizer without it, and the rate as a schedule: "
-            "edgeopt.optimizers.AdamW(lr=edgeopt.schedules.WarmupCosine(1e-3, warmup=100, total=2000))."
+            "edgeopt.optimizers.AdamW(lr=edgeopt.schedules.WarmupCosine(1e-3, warmup_steps=100, total_steps=2000))."
         )
     if isinstance(optimizer, Mapping) and not optimizer.keys() & {"name", "class_name"}:
         settings = ", ".join(f"{'lr' if key == 'learning_rate' else key}={each!r}" for key, each in optimizer.items())

@@ -44,5 +44,5 @@ SCHEDULE = Kind(
     name="schedule",
     base=Schedule,  # type: ignore[type-abstract]  # only instances of it are made
     registry=SCHEDULES,
-    example="edgeopt.schedules.WarmupCosine(1e-3, warmup=100, total=2000)",
+    example="edgeopt.schedules.WarmupCosine(1e-3, warmup_steps=100, total_steps=2000)",
 )

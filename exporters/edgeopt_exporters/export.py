@@ -25,12 +25,12 @@ from edgeopt_exporters.given import (
     as_loss,
     as_optimizer,
     as_transforms,
-    model_of_bytes,
     refuse_labels,
     refuse_model,
 )
 from edgeopt_exporters.onnx_file import from_onnx
 from edgeopt_exporters.onnx_file.modes import BatchNormMode
+from edgeopt_exporters.onnx_file.reading import of_bytes
 from edgeopt_exporters.saying import say
 from edgeopt_exporters.verification import Reference, verify
 from edgeopt_runtime.calls import answered
@@ -127,7 +127,7 @@ def export(
     if not isinstance(recompute, Iterable):  # which text is, too
         raise ConfigurationError(f"recompute must be 'auto' or patterns of module names; got {described(recompute)}.")
     if isinstance(model, (bytes, bytearray, memoryview)):
-        model = model_of_bytes(bytes(model))
+        model = of_bytes(bytes(model))
     # Whoever holds a torch module has imported torch; asking for it here would cost everyone else its import.
     torch = sys.modules.get("torch")
     is_module = torch is not None and isinstance(model, torch.nn.Module)

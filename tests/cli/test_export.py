@@ -8,6 +8,7 @@ import onnx.parser
 import pytest
 
 from edgeopt.bundle import Bundle
+from edgeopt.cli.components import build_optimizer
 
 
 @pytest.fixture
@@ -121,3 +122,44 @@ def test_a_fixed_input_without_a_value(run: Any, tmp_path: Path) -> None:
     result = run("export", "model.onnx", "--out", "made", "--loss", "mse", "--fixed-input", "scale")
     assert result.code == 2
     assert "does not look like NAME=VALUE" in result
+
+
+RATES = {
+    "adamw:lr=0.1": ((), 0.1),
+    "adamw": ((), 1e-3),
+    "prodigy": ((), 1.0),
+    "sgd:momentum=0.9": (("--lr", 0.5), 0.5),
+    "lion:lr=0.2": (("--schedule", "warmup_linear:warmup_steps=3,total_steps=30"), 0.2),
+    "lion": (("--schedule", "warmup_linear:lr=0.3,warmup_steps=3,total_steps=30"), 0.3),
+    "nadam": (("--schedule", "step:step_size=3", "--lr", 0.4), 0.4),
+    "radam": (("--schedule", "step:step_size=3"), 1e-3),
+    "muon": (("--schedule", "noam"), 1.0),
+}
+
+
+@pytest.mark.parametrize("optimizer", RATES)
+def test_the_rate_is_what_was_said(optimizer: str) -> None:
+    options, rate = RATES[optimizer]
+    given = dict(zip(options[::2], options[1::2], strict=True))
+    rule = build_optimizer(optimizer, given.get("--lr"), given.get("--schedule"))  # type: ignore[arg-type]
+    assert rule.schedule.hyperparameters()["lr"] == rate
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--optimizer", "adamw:lr=0.1", "--lr", 0.2),
+        ("--optimizer", "adamw:lr=0.1", "--schedule", "step:step_size=3,lr=0.1"),
+        ("--schedule", "step:step_size=3,lr=0.1", "--lr", 0.1),
+    ],
+)
+def test_a_rate_that_is_said_twice_is_wrong_usage(run: Any, here: Path, options: tuple[object, ...]) -> None:
+    result = run("export", "a_model:build", "--loss", "mse", "--out", "made.edgeopt", *options)
+    assert result.code == 2
+    assert "give it once" in result
+
+
+def test_where_a_bundle_goes_is_looked_at_before_the_model(run: Any, here: Path) -> None:
+    result = run("export", "no_such_module:build", "--loss", "mse", "--out", "nowhere/made.edgeopt")
+    assert result.code == 1
+    assert "there is no folder nowhere" in result

@@ -23,8 +23,9 @@ class Tied(nn.Module):
         self.embedding, self.norm = nn.Embedding(5, 4), nn.BatchNorm1d(4)
         self.head = nn.Linear(4, 5, bias=False)
         self.head.weight = self.embedding.weight
-        self.register_buffer("scale", torch.full((4,), 2.0))
-        self.norm.register_buffer("same_scale", self.scale)
+        scale = torch.full((4,), 2.0)
+        self.register_buffer("scale", scale)
+        self.norm.register_buffer("same_scale", scale)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         return self.head(self.norm(self.embedding(tokens)) * self.scale)
@@ -56,7 +57,7 @@ def test_weights_go_back_under_every_name(model: Tied, session: TrainingSession)
     other = Tied()
     other.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
     expected = other.eval()(TOKENS).detach().numpy()
-    np.testing.assert_allclose(session.predict(TOKENS.numpy()), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(session.predict(TOKENS.numpy())), expected, rtol=1e-5, atol=1e-6)
     assert other.norm.num_batches_tracked == 1
 
 
@@ -66,7 +67,7 @@ def test_weights_come_in_as_pytorch_gives_them(session: TrainingSession, additio
     other = Tied().eval()
     session.load_parameters({addition + name: tensor for name, tensor in other.state_dict().items()})
     expected = other(TOKENS).detach().numpy()
-    np.testing.assert_allclose(session.predict(TOKENS.numpy()), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(session.predict(TOKENS.numpy())), expected, rtol=1e-5, atol=1e-6)
     session.load_parameters(dict(Tied().named_parameters()))  # with gradients
     session.load_parameters({"head.weight": np.zeros((5, 4), np.float32)})  # by its second name alone
     assert not session.parameters()["embedding.weight"].any()

@@ -7,7 +7,7 @@ that names what to give instead.
 from edgeopt_exporters.given.calls import INSTEAD
 from edgeopt_exporters.given.dimensions import named_dimensions
 from edgeopt_exporters.given.losses import as_loss
-from edgeopt_exporters.given.models import model_of_bytes, refuse_labels, refuse_model
+from edgeopt_exporters.given.models import refuse_labels, refuse_model
 from edgeopt_exporters.given.optimizers import Given, as_optimizer
 from edgeopt_exporters.given.transforms import as_transforms
 
@@ -17,7 +17,6 @@ __all__ = [
     "as_loss",
     "as_optimizer",
     "as_transforms",
-    "model_of_bytes",
     "named_dimensions",
     "refuse_labels",
     "refuse_model",

@@ -6,13 +6,10 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
-
 from edgeopt.components import described
 from edgeopt.errors import SignatureError, UnsupportedModelError
 
-__all__ = ["model_of_bytes", "refuse_labels", "refuse_model"]
+__all__ = ["refuse_labels", "refuse_model"]
 
 # By package and class, the longer one first.
 _INSTEAD = {
@@ -28,18 +25,6 @@ _INSTEAD = {
         "",
     ): "write it to a file with skl2onnx, and give its path; what it learned by other means than gradients stays",
 }
-
-
-def model_of_bytes(content: bytes) -> onnx.ModelProto:
-    """The model whose file has this content.
-
-    Raises:
-        UnsupportedModelError: It is no ONNX file.
-    """
-    try:
-        return onnx.load_from_string(content)
-    except DecodeError as error:
-        raise UnsupportedModelError(f"The bytes given cannot be read as an ONNX file: {error}.") from error
 
 
 def refuse_labels(module: Any, example_inputs: Any, output: str | None) -> None:

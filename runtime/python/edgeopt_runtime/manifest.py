@@ -178,8 +178,8 @@ class Decision:
     """Something that the exporter settled by itself, for a person to read.
 
     Attributes:
-        kind: What it is about: ``symbolic``, ``fixed``, ``frozen``, ``no_gradient``, ``role``, ``loss``, ``checked`` or
-            ``unchecked``.
+        kind: What it is about: ``symbolic``, ``fixed``, ``frozen``, ``no_gradient``, ``role``, ``loss``, ``optimizer``,
+            ``checked`` or ``unchecked``.
         subject: The dimension, tensor or graph.
         text: One line: what was decided, and why.
         warning: Whether it is a guess, or may be other than what was meant.

@@ -157,7 +157,7 @@ class TrainingSession:
         """The current values by name."""
         return self._engine.hyper.values()
 
-    def step(self, batch: Batch, *others: Any) -> dict[str, float]:
+    def step(self, batch: Batch | Any, *others: Any) -> dict[str, float]:
         """One training step: forward, loss, backward, update.
 
         Args:
@@ -176,7 +176,7 @@ class TrainingSession:
         with self._lock:
             return self._engine.advance("step", one_batch(batch, others))
 
-    def accumulate(self, batch: Batch, *others: Any) -> dict[str, float]:
+    def accumulate(self, batch: Batch | Any, *others: Any) -> dict[str, float]:
         """Add the gradients of one microbatch to those accumulated; the parameters stay.
 
         A microbatch in which nothing counts, say of padding only, adds nothing, and has the loss 0. Raises what `step`
@@ -211,7 +211,7 @@ class TrainingSession:
             self._engine.drop_accumulated()
             return metrics
 
-    def evaluate(self, batches: Batch | Iterable[Batch], *others: Any) -> dict[str, float]:
+    def evaluate(self, batches: Batch | Iterable[Batch] | Any, *others: Any) -> dict[str, float]:
         """Loss and metrics without training.
 
         The state stays, but for the count of random numbers of a model that draws some in evaluation too.

@@ -22,7 +22,7 @@ def network() -> nn.Sequential:
 
 def test_groups_with_settings_of_their_own_train_as_in_pytorch() -> None:
     model, x, y = network(), torch.randn(5, 4).double(), torch.randn(5, 2).double()
-    head = {"params": list(model[2].parameters()), "lr": 0.5, "weight_decay": 0.0}
+    head: dict[str, Any] = {"params": list(model[2].parameters()), "lr": 0.5, "weight_decay": 0.0}
     theirs = torch.optim.AdamW([{"params": list(model[0].parameters())}, head], lr=0.01, weight_decay=0.1)
     session = edgeopt.export(model, x, loss=nn.MSELoss(), optimizer=theirs, verbose=False).session()
     for _ in range(3):
