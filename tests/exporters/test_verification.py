@@ -414,7 +414,7 @@ class Function(nn.Module):
 def test_instance_norm_whose_statistics_stay_would_be_found(monkeypatch):
     module = nn.Sequential(nn.Conv1d(2, 3, 1), nn.InstanceNorm1d(3, affine=True, track_running_stats=True))
     assert kinds(export(module, torch.randn(4, 2, 5)))["model"] == "checked"
-    monkeypatch.setattr("edgeopt_exporters.pytorch.captured.rewrite", lambda graph, table: None)
+    monkeypatch.setattr("edgeopt_exporters.pytorch.captured.rewrite", lambda graph, *tables: None)
     with pytest.raises(ExportDifferenceError, match=r"output' of predict|'1\.running_(mean|var)' after"):
         export(module, torch.randn(4, 2, 5))
 
@@ -427,7 +427,7 @@ def test_torchs_own_translations_would_be_found(monkeypatch, function, where):
     own = {operator: translation for operator, translation in TRANSLATIONS.items() if operator.namespace != "aten"}
     monkeypatch.setattr(exporter, "TRANSLATIONS", own)
     monkeypatch.setattr(exporter, "exact_casts", nullcontext)
-    monkeypatch.setattr("edgeopt_exporters.pytorch.captured.rewrite", lambda graph, table: None)
+    monkeypatch.setattr("edgeopt_exporters.pytorch.captured.rewrite", lambda graph, *tables: None)
     monkeypatch.setattr(capture, "FUNCTIONS", {})
     with pytest.raises(ExportDifferenceError, match=where):
         export(module, examples)

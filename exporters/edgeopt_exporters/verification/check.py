@@ -61,6 +61,9 @@ class Check:
         output: The output that it reads; the first by default.
         asked: The parameters that should train. Those that the bundle leaves alone must have no gradient.
         reference: The model.
+
+    Raises:
+        ExportDifferenceError: ONNX Runtime refuses a graph.
     """
 
     def __init__(
@@ -86,7 +89,10 @@ class Check:
             (float(np.finfo(array.dtype).eps) for array in models if array.dtype.kind == "f"),
             default=float(np.finfo(np.float32).eps),
         )
-        self._runners = {name: GraphRunner(bundle, name) for name in ("predict", "accumulate")}
+        try:
+            self._runners = {name: GraphRunner(bundle, name) for name in ("predict", "accumulate")}
+        except GraphFailed as error:
+            raise _not_run(error) from error
         self._noise = Noise()
         self._first = {name: array for name, array in reference.state.items() if name in bundle.state}
         # Most of the state is the same on both sides, before and after, and need not be looked at each time.
@@ -109,8 +115,7 @@ class Check:
                 # Nothing can be compared here: zeros in front of a BatchNorm leave it rounding to normalise.
                 found = self._differences(_beside(inputs), Noise())
         except GraphFailed as error:
-            line = f"ONNX Runtime does not run the exported graphs: {_first_line(error)}"
-            raise ExportDifferenceError(f"{line}\n{_ADVICE}", [line]) from error
+            raise _not_run(error) from error
         if found:
             only_gradients = all(kind == "gradient" for kind, _ in found)
             raise _error(found, _AT_A_KINK if only_gradients and self._agrees_beside(inputs) else _ADVICE)
@@ -219,6 +224,11 @@ _WHAT = {
     "training": "{!r} after one training pass",
     "gradient": "the gradient of {!r}",
 }
+
+
+def _not_run(error: GraphFailed) -> ExportDifferenceError:
+    line = f"ONNX Runtime does not run the exported graphs: {_first_line(error)}"
+    return ExportDifferenceError(f"{line}\n{_ADVICE}", [line])
 
 
 def _error(found: Sequence[tuple[str, Difference]], advice: str) -> ExportDifferenceError:

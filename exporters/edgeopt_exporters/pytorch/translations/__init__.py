@@ -11,11 +11,12 @@ One module a family, with up to three tables by operator or function:
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any, TypeAlias
 
 from edgeopt_exporters.pytorch.translations import (
     attention,
+    axes,
     batch_norm,
     convolution,
     cumulative,
@@ -38,27 +39,8 @@ from edgeopt_exporters.pytorch.translations import (
 
 __all__ = ["FUNCTIONS", "REWRITES", "TRANSLATIONS"]
 
-_FAMILIES = (
-    attention,
-    batch_norm,
-    convolution,
-    cumulative,
-    distances,
-    elementwise,
-    embedding_bag,
-    extrema,
-    fake_quantize,
-    instance_norm,
-    losses,
-    numbers,
-    pooling,
-    products,
-    rectifiers,
-    recurrent,
-    scatter,
-    singular_points,
-    stopped,
-)
+# Every family that is imported above, in the order of the alphabet.
+_FAMILIES = [module for name, module in sorted(vars().items()) if isinstance(module, ModuleType)]
 
 _Table: TypeAlias = "MappingProxyType[Any, Callable[..., Any]]"
 
