@@ -37,7 +37,9 @@ def tidy(program: torch.export.ExportedProgram) -> None:
     shared = separate_writes(program)
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
-            rewrite(module.graph, REWRITES, OF_SCALARS)
+            # What these are said with may have a rewrite of its own.
+            rewrite(module.graph, OF_SCALARS, of_scalars=True)
+            rewrite(module.graph, REWRITES)
             _tidy(module.graph)
             stop_outputs(module.graph, shared)
     fence_regions(program.graph_module.graph)

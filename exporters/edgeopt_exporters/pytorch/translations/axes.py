@@ -20,6 +20,11 @@ def _squeeze(self: torch.Tensor, dim: Sequence[int]) -> torch.Tensor:
     return self.reshape(kept)
 
 
+def _squeeze_one(self: torch.Tensor, dim: int) -> Any:
+    """`aten::squeeze.dim`."""
+    return _squeeze(self, [dim]) if self.ndim else self.clone()
+
+
 def _einsum(equation: str, tensors: Sequence[torch.Tensor]) -> Any:
     """`aten::einsum` with an ellipsis, which may stand for another number of axes in each operand."""
     if "..." not in equation:
@@ -37,13 +42,13 @@ def _einsum(equation: str, tensors: Sequence[torch.Tensor]) -> Any:
         counts = Counter("".join(named))
         output = "..." + "".join(sorted(name for name, count in counts.items() if count == 1))
     spelled = [
-        operand.replace("...", letters[len(letters) - count :])
-        for operand, count in zip(operands, hidden, strict=True)
+        operand.replace("...", letters[len(letters) - count :]) for operand, count in zip(operands, hidden, strict=True)
     ]
     return torch.einsum(f"{','.join(spelled)}->{output.replace('...', letters)}", list(tensors))
 
 
 REWRITES: dict[Any, Rewrite] = {
     torch.ops.aten.einsum.default: _einsum,
+    torch.ops.aten.squeeze.dim: _squeeze_one,
     torch.ops.aten.squeeze.dims: _squeeze,
 }

@@ -63,7 +63,8 @@ def _hypot(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     a, b = torch.broadcast_tensors(self.abs(), other.abs())
     scale = torch.maximum(a, b).detach()
     scale = torch.where((scale > 0) & scale.isfinite(), scale, torch.ones_like(scale))
-    return ((a / scale).square() + (b / scale).square()).sqrt() * scale
+    size = ((a / scale).square() + (b / scale).square()).sqrt() * scale
+    return torch.where(a.isinf() | b.isinf(), torch.inf, size)
 
 
 # So many terms of the continued fraction are exact to the last digits from here on.

@@ -24,17 +24,16 @@ __all__ = ["Replaced", "Rewrite", "out_of_place", "rewrite"]
 Rewrite: TypeAlias = Callable[..., Any]
 
 
-def rewrite(graph: torch.fx.Graph, rewrites: Mapping[Any, Rewrite], of_scalars: Mapping[Any, Rewrite]) -> None:
+def rewrite(graph: torch.fx.Graph, rewrites: Mapping[Any, Rewrite], *, of_scalars: bool = False) -> None:
     """Replace, in place, each node whose operator has a rewrite; one that returns NotImplemented leaves its node.
 
     Args:
         graph: The graph.
         rewrites: By operator.
-        of_scalars: Those that come first where the first argument is a tensor without axes.
+        of_scalars: Whether only nodes whose first argument is a tensor without axes are replaced.
     """
     for node in list(graph.nodes):
-        function = of_scalars.get(node.target) if _is_of_scalar(node) else None
-        function = function or _rewrite_of(node.target, rewrites)
+        function = None if of_scalars and not _is_of_scalar(node) else _rewrite_of(node.target, rewrites)
         if function is not None:
             _replace(graph, node, function)
 

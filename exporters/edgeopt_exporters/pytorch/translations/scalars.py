@@ -40,6 +40,7 @@ _ALONG_AN_AXIS = (
     *(_aten.cumsum.default, _aten.cumprod.default),
     *(_aten.logcumsumexp.default, _aten.linalg_vector_norm.default),
     *(_aten.gather.default, _aten.scatter.src, _aten.scatter.value, _aten.scatter_add.default),
+    *(_aten.scatter.reduce, _aten.scatter.value_reduce, _aten.index_reduce.default),
     *(_aten.scatter_reduce.two, _aten.all.dim, _aten.any.dim, _aten.count_nonzero.dim_IntList),
 )
 
