@@ -200,6 +200,7 @@ GROUPS: dict[str, dict[str, Row]] = {
         "added by scatter": lambda h, y, p: h * h.detach().scatter(1, (y * 0)[:, None], p[:, :1], reduce="add"),
     },
     "functions": {
+        "soft margin": lambda h, y, p: F.soft_margin_loss(20 * h, 2.0 * (y[:, None] % 2) - 1, reduction="none") / 10,
         "copysign": lambda h, *_: torch.copysign(h, h.roll(1, 1)) + torch.copysign(h, -0.0),
         "hypot": lambda h, *_: torch.hypot(h, h.roll(1, 1)),
         "hardsigmoid": lambda h, *_: F.hardsigmoid(h.detach() * 4) * h,

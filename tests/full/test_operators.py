@@ -46,12 +46,44 @@ SKIPPED = {
     r"hash|gcd|lcm|nextafter|frexp|ldexp|unravel|quantile|nanquantile|linspace\.|logspace\.": "internal, or rare",
 }
 
-# What is refused today, with the reason.
+# What is refused today: a word of the message, and the reason.
 REFUSED = {
-    "diagonal_scatter": "torch's decomposition of it is not functional",
-    "mode": "no ONNX operator counts equal elements",
-    "nn.functional.linear_cross_entropy.chunked_none": "an operator of chunks without a decomposition",
+    "diagonal_scatter": ("diagonal_scatter", "torch's decomposition of it is not functional"),
+    "masked.median": ("nanmedian", "sorting does not know NaN in ONNX"),
+    "mode": ("mode", "no ONNX operator counts equal elements"),
+    "nanmedian": ("nanmedian", "sorting does not know NaN in ONNX"),
+    "nn.functional.gaussian_nll_loss": ("data-dependent", "it asks whether a variance is negative"),
+    "nn.functional.grid_sample": ("grid_sampler_3d", "ONNX Runtime samples images, not volumes, with gradients"),
+    "grid_sampler_3d": ("grid_sampler_3d", "ONNX Runtime samples images, not volumes, with gradients"),
+    "nn.functional.linear_cross_entropy.chunked": ("no translation", "an operator of chunks without a decomposition"),
+    "nn.functional.linear_cross_entropy.chunked_none": (
+        "no translation",
+        "an operator of chunks without a decomposition",
+    ),
+    "nn.functional.pdist": ("_pdist_forward", "distances of pairs have no decomposition; cdist has"),
+    "put": ("aten.put", "it writes by flat positions, and no decomposition says so"),
+    "repeat_interleave": ("repeat_interleave", "how often is a tensor, and so is the length of the result"),
+    "scatter": ("aten.scatter", "with multiplication, PyTorch itself has no gradient for it"),
 }
+
+# What the check of the export finds and refuses: nothing is silently another number.
+FOUND = {
+    "hypot": "the last digit of the largest number there is decides between it and infinity",
+    "index_fill": "the gradient of a value that is written twice to one place",
+    "masked.log_softmax": "the gradient of rows that are hidden as a whole is NaN, and PyTorch's is zero",
+    "masked.logaddexp": "as masked.log_softmax",
+    "masked.softmax": "as masked.log_softmax",
+    "masked.softmin": "as masked.log_softmax",
+    "native_batch_norm": "mixed types without running statistics",
+    "nn.functional.interpolate.bicubic": "ONNX's scales are float32, and so are the places in float64 models",
+    "nn.functional.interpolate.bilinear": "as bicubic",
+    "nn.functional.interpolate.trilinear": "as bicubic",
+    "nn.functional.pad.replicate_negative": "ONNX Runtime does not pad what it has cut to nothing before",
+    "nn.functional.upsample_bilinear": "as bicubic",
+}
+
+# PyTorch's own kernels have constants in float32 in them.
+IN_FLOAT32 = ("nn.functional.hardsigmoid", "nn.functional.hinge_embedding_loss")
 
 
 def tensors(argument: Any) -> Iterator[torch.Tensor]:
@@ -174,20 +206,20 @@ def test_operator_equals_pytorch(name: str) -> None:
     if not samples:
         pytest.skip("no sample of real numbers")
     try:
-        compare(Called(info, samples))
+        compare(Called(info, samples), 1e-7 if name in IN_FLOAT32 else 1e-10)
+    except ExportDifferenceError:
+        if name not in FOUND:
+            raise
     except EdgeoptError as error:
-        refused = error
+        if name not in REFUSED:
+            raise
+        cause, why = REFUSED[name]
+        assert cause in str(error), why
     else:
-        assert name not in REFUSED, "It is not refused any more."
-        return
-    if name not in REFUSED:
-        raise refused
-    cause, why = REFUSED[name]
-    assert not isinstance(refused, ExportDifferenceError)
-    assert cause in str(refused), why
+        assert name not in REFUSED and name not in FOUND, "It is not refused any more."
 
 
-def compare(module: Called) -> None:
+def compare(module: Called, tolerance: float) -> None:
     x = torch.zeros(2, dtype=torch.float64)
     session = edgeopt.export(module, x, loss=MSE(), optimizer=SGD(lr=1.0), dynamic_batch=False, verbose=False).session(
         on_nonfinite="skip"
@@ -195,7 +227,7 @@ def compare(module: Called) -> None:
     want = module(x)
     found = session.predict(x.numpy())
     for mine, theirs in zip(found.values() if isinstance(found, dict) else [found], want, strict=True):
-        np.testing.assert_allclose(mine, theirs.detach(), rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(mine, theirs.detach(), rtol=tolerance, atol=tolerance)
     loss = nn.functional.mse_loss(want[0], torch.zeros(1, dtype=torch.float64))
     if not loss.requires_grad or not torch.isfinite(loss):
         return
@@ -208,4 +240,4 @@ def compare(module: Called) -> None:
         if parameter.grad is not None and bool(torch.isfinite(gradient := parameter.grad.to_dense()).all()):
             theirs = (parameter - gradient).detach().numpy()
             scale = max(1.0, float(gradient.abs().max()))
-            np.testing.assert_allclose(session.parameters()[name], theirs, rtol=0, atol=1e-10 * scale, err_msg=name)
+            np.testing.assert_allclose(session.parameters()[name], theirs, rtol=0, atol=tolerance * scale, err_msg=name)

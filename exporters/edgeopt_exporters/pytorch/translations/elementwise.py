@@ -60,7 +60,7 @@ def _copysign(self: torch.Tensor, other: Any) -> torch.Tensor:
 
 def _hypot(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """`aten::hypot`, scaled by the larger one so that no square overflows."""
-    a, b = torch.broadcast_tensors(self.abs(), other.abs())
+    a, b = self.abs(), other.abs()
     scale = torch.maximum(a, b).detach()
     scale = torch.where((scale > 0) & scale.isfinite(), scale, torch.ones_like(scale))
     size = ((a / scale).square() + (b / scale).square()).sqrt() * scale
