@@ -51,10 +51,10 @@ def _hardsigmoid(self: torch.Tensor) -> Any:
 
 def _copysign(self: torch.Tensor, other: Any) -> torch.Tensor:
     """`aten::copysign`: minus zero is negative."""
-    if not isinstance(other, torch.Tensor):
-        other = torch.full((), other, dtype=torch.float64)
-    negative = (other < 0) | ((other == 0) & (torch.ones_like(other) / other < 0))
     size = self.abs() if self.is_floating_point() else self.abs().to(torch.get_default_dtype())
+    if not isinstance(other, torch.Tensor):
+        return -size if math.copysign(1.0, other) < 0 else size
+    negative = (other < 0) | ((other == 0) & (torch.ones_like(other) / other < 0))
     return torch.where(negative, -size, size)
 
 
