@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from typing import Any
 
+from edgeopt.arguments import expanded
 from edgeopt.array_types import Array, Namespace
-from edgeopt.errors import ConfigurationError
 from edgeopt.optimizers import Optimizer
 from edgeopt.schedules import Constant
 
@@ -20,13 +20,9 @@ def with_settings(rule: Optimizer, settings: Mapping[str, Any]) -> Optimizer:
     Raises:
         ConfigurationError: The rule has no such field, or refuses the value.
     """
-    names: set[str] = {field.name for field in fields(rule)} - {"lr"} if is_dataclass(rule) else set()
-    unknown = sorted(settings.keys() - names)
-    if unknown:
-        raise ConfigurationError(
-            f"{type(rule).__name__} has no setting {', '.join(unknown)}; it has {', '.join(sorted(names))}."
-        )
-    return replace(rule, **settings) if settings else rule  # type: ignore[type-var] # a dataclass: it has these fields
+    names: set[str] = {field.name for field in fields(rule)} if is_dataclass(rule) else set()
+    known = {name: getattr(rule, name) for name in names} if settings else {}
+    return type(rule)(**{**known, **expanded(type(rule), settings)}) if settings else rule
 
 
 def rate(xp: Namespace, rule: Optimizer, lr: Any, done: int | Array, scalar: Callable[[Any], Array]) -> Array:

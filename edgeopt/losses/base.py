@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
+from edgeopt.arguments import Component
 from edgeopt.array_types import Array, Namespace
 from edgeopt.checks import require
 from edgeopt.errors import SignatureError
@@ -26,7 +27,7 @@ class ArraySpec(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Loss(ABC):
+class Loss(metaclass=Component):
     """A sum and a weight, whose quotient is the loss.
 
     Kept apart, sums and weights of microbatches add up to those of the whole batch exactly, however the classes,

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
+from edgeopt.arguments import Component
 from edgeopt.array_types import Array, Namespace
-from edgeopt.checks import at_least, fraction
+from edgeopt.checks import at_least, fraction, ranges_of
 from edgeopt.optimizers.ingredients import Ingredient
 from edgeopt.schedules import Schedule, as_schedule
 from edgeopt.schedules.base import annotated, numbers, static
+from edgeopt_runtime.ranges import Range
 
 __all__ = [
     "Arrays",
@@ -58,7 +60,7 @@ UpdatedAll: TypeAlias = tuple[dict[str, Array], dict[str, dict[str, Array]], dic
 NumpyArray: TypeAlias = np.ndarray[Any, Any]
 
 
-class Optimizer(ABC):
+class Optimizer(metaclass=Component):
     """Updates parameters from their gradients and their slots.
 
     Numbers become inputs of the exported graph, with the fields as their defaults, so that a device can change them.
@@ -111,6 +113,10 @@ class Optimizer(ABC):
     @abstractmethod
     def hyperparameters(self) -> dict[str, float]:
         """Names and default values of the rule's own numbers. The learning rate belongs to the schedule."""
+
+    def ranges(self) -> dict[str, Range]:
+        """The values that a device may give to the rule's numbers, for those that are not free; see `ranges_of`."""
+        return ranges_of(self, self.hyperparameters())
 
     @abstractmethod
     def update(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
@@ -166,15 +172,25 @@ class Rule(Optimizer):
     #: Names of numbers that may be negative.
     any_sign: ClassVar[frozenset[str]] = frozenset()
 
+    #: Only the rate is given by position: what comes next differs between frameworks.
+    positional: ClassVar[int] = 1
+
     lr: Schedule | float = 1e-3
+
+    if TYPE_CHECKING:
+        #: Can be given in place of `beta1`, `beta2` and, if there is one, `beta3`, by rules that have these.
+        betas: Sequence[float] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         as_schedule(self.lr)  # checks a plain number
         for number in fields(self):
             if annotated(number, float):
                 value = getattr(self, number.name)
-                lowest = -math.inf if number.name in self.any_sign else 0.0
-                fraction(number.name, value) if number.name.startswith("beta") else at_least(number.name, value, lowest)
+                signed = number.name in self.any_sign
+                if number.name.startswith("beta") and not signed:
+                    fraction(number.name, value)
+                else:
+                    at_least(number.name, value, -math.inf if signed else 0.0)
 
     @property
     def schedule(self) -> Schedule:

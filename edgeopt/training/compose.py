@@ -111,6 +111,7 @@ def compose(
         tensors=tuple(state.tensors.values()),
         accumulators=tuple(state.accumulators.values()),
         joined=tuple(state.joined.values()),
+        aliases={alias: name for alias, name in model.aliases.items() if name in state.tensors},
         hyperparameters=tuple(plan.hyperparameters()),
         inputs=(*inputs, *targets),
         outputs=tuple(outputs),

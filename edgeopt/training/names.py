@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["ACCUMULATED_WEIGHT", "DRAWS", "SEED", "STEP", "accumulator_name", "measurement_name", "slot_name"]
+__all__ = ["ACCUMULATED_WEIGHT", "CHECK", "DRAWS", "SEED", "STEP", "accumulator_name", "measurement_name", "slot_name"]
 
 STEP = "optimizer.step"
 SEED = "random.seed"
 DRAWS = "random.draws"
 ACCUMULATED_WEIGHT = "accumulated.weight"
+CHECK = "check.written"
 
 
 def slot_name(slot: str, parameter: str) -> str:

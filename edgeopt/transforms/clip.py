@@ -14,19 +14,19 @@ __all__ = ["ClipByGlobalNorm", "ClipByValue"]
 
 @dataclass(frozen=True)
 class ClipByValue(Transform):
-    """Clamp every element of every gradient to [-max_value, max_value]. NaN stays NaN.
+    """Clamp every element of every gradient to [-clip_value, clip_value]. NaN stays NaN.
 
     Same as `torch.nn.utils.clip_grad_value_`.
     """
 
-    max_value: float
+    clip_value: float
 
     def __post_init__(self) -> None:
-        at_least("max_value", self.max_value, 0.0)
+        at_least("clip_value", self.clip_value, 0.0)
 
     def hyperparameters(self) -> dict[str, float]:
         """Return the bound."""
-        return {"max_value": float(self.max_value)}
+        return {"clip_value": float(self.clip_value)}
 
     def __call__(
         self,
@@ -37,7 +37,7 @@ class ClipByValue(Transform):
         step: Array,
     ) -> tuple[list[Array], dict[str, Array]]:
         """Return the clamped gradients and no metric."""
-        bound = hyper["max_value"]
+        bound = hyper["clip_value"]
         return [xp.clip(g, cast_like(xp, -bound, g), cast_like(xp, bound, g)) for g in grads], {}
 
 

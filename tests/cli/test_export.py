@@ -20,8 +20,8 @@ def here(run: Any, folder: Path, tmp_path: Path) -> Path:
 def test_options_reach_the_bundle(run: Any, here: Path) -> None:
     result = run(
         *("export", "a_model:build", "--out", "made.edgeopt", "--loss", "cross_entropy:label_smoothing=0.1"),
-        *("--optimizer", "sgd:momentum=0.9", "--lr", 0.5, "--schedule", "warmup_linear:warmup=3,total=30"),
-        *("--transform", "clip_by_value:max_value=2", "--transform", "clip_by_global_norm:max_norm=1"),
+        *("--optimizer", "sgd:momentum=0.9", "--lr", 0.5, "--schedule", "warmup_linear:warmup_steps=3,total_steps=30"),
+        *("--transform", "clip_by_value:clip_value=2", "--transform", "clip_by_global_norm:max_norm=1"),
         *("--metric", "accuracy", "--trainable", "2.*", "--seed", 7),
     )
     assert result.code == 0
@@ -30,10 +30,10 @@ def test_options_reach_the_bundle(run: Any, here: Path) -> None:
     bundle = Bundle.load(here / "made.edgeopt")
     assert {spec.name: spec.default for spec in bundle.manifest.hyperparameters} == {
         "schedule.lr": 0.5,
-        "schedule.warmup": 3.0,
-        "schedule.total": 30.0,
+        "schedule.warmup_steps": 3.0,
+        "schedule.total_steps": 30.0,
         "optimizer.momentum": 0.9,
-        "clip_by_value.max_value": 2.0,
+        "clip_by_value.clip_value": 2.0,
         "clip_by_global_norm.max_norm": 1.0,
     }
     trainable = [spec.name for spec in bundle.manifest.tensors if spec.trainable]
@@ -65,8 +65,8 @@ def test_a_model_that_cannot_be_had_is_an_error_of_ours(run: Any, here: Path, mo
     ("arguments", "message"),
     [
         (["a_model", "--loss", "mse"], "does not look like module:function or file.onnx"),
-        (["a_model:build", "--loss", "mse", "--optimizer", "adamx"], "there is no optimizer 'adamx'"),
-        (["a_model:build", "--loss", "mean"], "there is no loss 'mean'"),
+        (["a_model:build", "--loss", "mse", "--optimizer", "adamx"], "There is no optimizer 'adamx'"),
+        (["a_model:build", "--loss", "mean"], "There is no loss 'mean'"),
     ],
 )
 def test_wrong_words_are_wrong_usage(run: Any, here: Path, arguments: list[str], message: str) -> None:

@@ -98,7 +98,7 @@ def test_every_torch_converter_reads_all_of_torchs_options() -> None:
 
 def test_muon_is_read_with_its_scale() -> None:
     muon = torch.optim.Muon([torch.nn.Parameter(torch.zeros(2, 2))], lr=0.1, adjust_lr_fn="match_rms_adamw", ns_steps=3)
-    assert from_config(muon) == Muon(0.1, scale="match_rms_adamw", ns_steps=3)
+    assert from_config(muon) == Muon(0.1, adjust_lr_fn="match_rms_adamw", ns_steps=3)
 
 
 def test_groups_of_named_parameters_become_groups() -> None:

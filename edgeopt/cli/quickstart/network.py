@@ -39,7 +39,7 @@ def export_digit_classifier(steps: int, seed: int) -> edgeopt.Bundle:
         # On 400 samples a class, smoothing is worth half a percent of accuracy.
         loss=edgeopt.losses.CrossEntropy(label_smoothing=0.1),
         optimizer=edgeopt.optimizers.AdamW(
-            lr=edgeopt.schedules.WarmupCosine(3e-3, warmup=steps // 10, total=steps), weight_decay=0.01
+            lr=edgeopt.schedules.WarmupCosine(3e-3, warmup_steps=steps // 10, total_steps=steps), weight_decay=0.01
         ),
         transforms=[edgeopt.transforms.ClipByGlobalNorm(1.0)],
         metrics=[edgeopt.metrics.Accuracy()],

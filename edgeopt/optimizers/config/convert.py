@@ -8,7 +8,7 @@ from typing import Any
 from edgeopt.errors import ConfigurationError
 from edgeopt.optimizers.base import Optimizer
 from edgeopt.optimizers.config import keras, optax, torch
-from edgeopt.optimizers.groups import Group, ParameterGroups
+from edgeopt.optimizers.groups import Group, ParameterGroups, exactly
 
 __all__ = ["from_config"]
 
@@ -82,12 +82,7 @@ def _torch(config: Mapping[str, Any]) -> Optimizer | ParameterGroups:
             "the optimizer from `model.named_parameters()`, or convert one group at a time."
         )
     others = zip(rules[1:], names[1:], strict=True)
-    return ParameterGroups(rules[0], tuple(Group(_patterns(own), optimizer=rule) for rule, own in others))
-
-
-def _patterns(names: Sequence[str]) -> tuple[str, ...]:
-    """Patterns that match these names alone."""
-    return tuple("".join(f"[{letter}]" if letter in "*?[" else letter for letter in name) for name in names)
+    return ParameterGroups(rules[0], tuple(Group(tuple(map(exactly, own)), optimizer=rule) for rule, own in others))
 
 
 def _name(name: Any, framework: str, table: Mapping[str, Any]) -> str:

@@ -78,9 +78,10 @@ def _passes(
         seed = builder.drop_activations(seed, plan.recompute)
     wrt = [*(array.value for array in parameters.values()), *layers.outputs]
     found = backward(builder.tracer, {total.value: seed}, wrt)
-    builder.metric("loss", total / weight)
+    mean = _mean if updating else _mean_or_sum
+    builder.metric("loss", mean(total, weight), weight)
     for name, value, metric_weight in metrics:
-        builder.metric(name, value / metric_weight)
+        builder.metric(name, mean(value, metric_weight))
     for name, value in builder.updated_buffers.items():
         builder.set_state(name, value)
     for name, value in builder.updated_parameters.items():
@@ -103,6 +104,16 @@ def _passes(
         scale=weight if updating else xp.ones_like(weight),
         tangents=tangents,
     )
+
+
+def _mean(total: Array, weight: Array) -> Array:
+    return total / weight
+
+
+def _mean_or_sum(total: Array, weight: Array) -> Array:
+    """The mean; of a microbatch that weighs nothing (padding only) its sum, which is zero as well."""
+    nothing = xp.equal(weight, 0.0)
+    return total / xp.where(nothing, xp.ones_like(weight), weight)
 
 
 def _step(model: ForwardModel, plan: Plan, state: State, targets: Sequence[InputSpec]) -> BuiltGraph:

@@ -65,6 +65,12 @@ class ModuleReference:
         }
 
     @property
+    def asked(self) -> frozenset[str]:
+        """The symbolic dimensions that were asked for."""
+        examples = self._examples
+        return frozenset(examples.dimensions[examples.names.index(name)][axis] for name, axis in examples.asked)
+
+    @property
     def epsilon(self) -> float:
         """The relative spacing of the coarsest type that numbers were converted to in the runs so far, or zero."""
         return self._precision.epsilon

@@ -42,6 +42,10 @@ class Reference(Protocol):
         """Every parameter and buffer as it is outside of the runs; what shares memory with the model."""
 
     @property
+    def asked(self) -> Collection[str]:
+        """The symbolic dimensions that were asked for."""
+
+    @property
     def epsilon(self) -> float:
         """The relative spacing of the coarsest type that it has converted numbers to when it ran; zero without one."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgeopt_runtime.archive import BundleContents
 from edgeopt_runtime.batch import Batch, BatchReader
-from edgeopt_runtime.errors import MissingGraphError, NonFiniteLossError, StateError
+from edgeopt_runtime.errors import BatchError, MissingGraphError, NonFiniteLossError, StateError
+from edgeopt_runtime.guard import Guard
 from edgeopt_runtime.hyper import Hyperparameters
 from edgeopt_runtime.manifest import InputSpec, Signature
 from edgeopt_runtime.program import Program
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["Engine", "OnNonFinite"]
 
 OnNonFinite = Literal["raise", "skip", "ignore"]
-
-# Metrics that must be finite for a result to count.
-GUARDED = ("loss", "grad_norm")
 
 
 class Engine:
@@ -53,6 +50,7 @@ class Engine:
         self.inputs: tuple[InputSpec, ...] = tuple(sorted(self.manifest.inputs, key=lambda spec: spec.kind != "model"))
         self._options = options
         self._on_nonfinite = on_nonfinite
+        self._not_finite_since: str | None = None
         self._programs: dict[str, tuple[Program, BatchReader]] = {}
 
     def signature(self, name: str) -> Signature:
@@ -82,26 +80,45 @@ class Engine:
         return self._programs[name]
 
     def advance(self, name: str, batch: Batch) -> dict[str, float]:
-        """Run a graph that changes the state, and commit the result unless it is not finite.
+        """Run a graph that changes the state, and commit the result unless it is not finite, or counts nothing.
 
         Raises:
-            NonFiniteLossError: It is not, and the session is to raise.
+            NonFiniteLossError: It is not finite, and the session is to raise; or no result can be, since the state is
+                not finite itself.
+            BatchError: Nothing in the batch of a step counts, and the session is to raise.
+            StateError: The same for all that was accumulated.
         """
         program, read = self.program(name)
-        metrics = program.run(read(batch))
-        bad = [key for key in GUARDED if key in metrics and not math.isfinite(metrics[key])]
-        if bad and self._on_nonfinite == "raise":
-            raise NonFiniteLossError(
-                f"`{bad[0]}` of this {name} is {metrics[bad[0]]}; the state is as it was before. Lower the learning "
-                "rate, clip gradients, check the batch for NaN (and for a single sample, where a BatchNorm needs "
-                'several), or load the session with on_nonfinite="skip".',
-                metrics,
-            )
-        if not bad or self._on_nonfinite == "ignore":
+        numbers = program.run(read(batch))
+        guard = Guard(name, self.manifest, self.state)
+        metrics = {port.name: numbers[port.name] for port in program.signature.outputs if port.kind == "metric"}
+        empty = guard.counts_nothing(numbers)
+        # A microbatch that weighs nothing adds nothing to the others.
+        refused = empty and name != "accumulate"
+        alarm = guard.alarms(numbers, counted=not empty)
+        if alarm and not refused and self._on_nonfinite != "ignore":
+            complaint = guard.complaint(numbers, not empty, self._not_finite_since or "the bundle was loaded")
+            refused = complaint is not None
+            # A batch that is skipped makes room for others; nothing makes room in a state that is not finite.
+            if complaint is not None and (self._on_nonfinite == "raise" or guard.held() is not None):
+                raise NonFiniteLossError(complaint, metrics)
+        if refused and self._on_nonfinite == "raise":
+            raise _nothing_counts(name)
+        if not refused or self._on_nonfinite == "ignore":
             program.commit()
+            if alarm and self._on_nonfinite == "ignore" and self._not_finite_since is None:
+                self.note_not_finite(f'this session went on under on_nonfinite="ignore"{self._place()}')
         if self._on_nonfinite == "skip":
-            metrics["skipped"] = float(bool(bad))
+            metrics["skipped"] = float(refused)
         return metrics
+
+    def note_not_finite(self, since: str) -> None:
+        """Remember what may have brought something into the state that is not finite."""
+        self._not_finite_since = since
+
+    def _place(self) -> str:
+        completed = self.state.completed
+        return "" if completed is None else f" at update {completed}"
 
     def drop_accumulated(self) -> None:
         """Set the accumulators to zero."""
@@ -115,3 +132,17 @@ class Engine:
         if with_accumulators:
             specs = (*specs, *self.manifest.accumulators)
         return {spec.name: self.state.current(spec.name) for spec in specs}
+
+
+def _nothing_counts(name: str) -> BatchError | StateError:
+    if name == "step":
+        return BatchError(
+            "Nothing in this batch counts: every target is ignored or weighs nothing, so that its mean loss is 0/0. "
+            "The state is as it was before. Leave such batches out, give them to `accumulate` together with others, or "
+            'load the session with on_nonfinite="skip".'
+        )
+    return StateError(
+        "Nothing that was accumulated since the last update counts: every target is ignored or weighs nothing, so that "
+        "there is no mean gradient. The state is as it was before, and the accumulated zeros are dropped. Call `apply` "
+        "after more microbatches."
+    )

@@ -29,6 +29,9 @@ class Program:
     a run then binds only the arrays of the batch. With other providers ONNX Runtime copies an input to the device when
     it is bound, so everything is bound anew in each run.
 
+    Attributes:
+        signature: What goes in and out.
+
     Args:
         name: Name of the signature.
         graph: The serialized ONNX model.
@@ -50,7 +53,7 @@ class Program:
         hyper: Mapping[str, NDArray[Any]],
         options: Options,
     ) -> None:
-        signature = manifest.signatures[name]
+        self.signature = signature = manifest.signatures[name]
         self._file = signature.file
         self._state = state
         if has_external_data(graph):
@@ -62,11 +65,8 @@ class Program:
         except RUNTIME_ERRORS as error:
             # Names in the graph that are not UTF-8 end here.
             raise GraphError(f"{signature.file} cannot be examined: {error}.") from error
-        self._batch_dtypes = {
-            spec.name: spec.dtype
-            for spec in manifest.inputs
-            if any(port.kind == "batch" and port.name == spec.name for port in signature.inputs)
-        }
+        batch = {port.name for port in signature.inputs if port.kind == "batch"}
+        self._batch_dtypes = {spec.name: spec.dtype for spec in manifest.inputs if spec.name in batch}
         self._batch_dtypes.update(
             {port.name: state.specs[port.tensor].dtype for port in signature.inputs if port.tensor is not None}
         )
@@ -81,7 +81,7 @@ class Program:
         self._scalars = {
             port.name: aligned_empty((), DTYPES[types[port.name]].storage)
             for port in signature.outputs
-            if port.kind in ("metric", "weight")
+            if port.kind in ("metric", "weight", "check")
         }
         self._scalar_values = [(key, ort_value(array, types[key])) for key, array in self._scalars.items()]
         self._flips = state.mask(tensor for _, tensor in self._writes)

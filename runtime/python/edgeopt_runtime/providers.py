@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as native
 
 from edgeopt_runtime.errors import BundleError, GraphError, ProviderError, UnsupportedVersionError
 
-__all__ = ["CPU", "RUNTIME_ERRORS", "Options"]
+__all__ = ["CPU", "RUNTIME_ERRORS", "Options", "Provider", "listed_options", "listed_providers"]
+
+#: The name of an execution provider, alone or with its options.
+Provider = str | tuple[str, Mapping[str, Any]]
 
 CPU = "CPUExecutionProvider"
 
@@ -46,7 +49,7 @@ class Options:
         deterministic: Ask for kernels that give the same bits each time.
     """
 
-    providers: Sequence[str | tuple[str, Mapping[str, Any]]] = (CPU,)
+    providers: Sequence[Provider] = (CPU,)
     provider_options: Sequence[Mapping[str, Any]] | None = None
     threads: int | None = None
     deterministic: bool = False
@@ -64,8 +67,8 @@ class Options:
                 f"There are {len(self.providers)} providers, but options for {len(self.provider_options)}; give one "
                 "mapping for each provider, empty if need be."
             )
-        if self.threads is not None and (isinstance(self.threads, bool) or self.threads < 1):
-            raise ProviderError(f"`threads` must be at least 1 or None, not {self.threads}.")
+        if self.threads is not None and (type(self.threads) is not int or self.threads < 1):
+            raise ProviderError(f"`threads` must be at least 1 or None, not {self.threads!r}.")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -110,6 +113,38 @@ class Options:
                 f"libraries is missing, or its options are wrong. Started: {', '.join(session.get_providers())}."
             )
         return session
+
+
+def listed_providers(providers: Provider | Sequence[Provider] | None) -> tuple[Provider, ...]:
+    """Providers in order; one alone need not stand in a list, and None means the CPU.
+
+    Raises:
+        ProviderError: Something is neither a name nor a name with options.
+    """
+    if providers is None:
+        return (CPU,)
+    if isinstance(providers, str) or _has_options(providers):
+        return (providers,)
+    listed = tuple(providers) if isinstance(providers, (list, tuple)) else (providers,)
+    if not all(isinstance(one, str) or _has_options(one) for one in listed):
+        raise ProviderError(
+            f'Execution providers are given by name, `providers=["{CPU}"]`, or by name and options, not as '
+            f"{providers!r}."
+        )
+    return listed
+
+
+def listed_options(
+    options: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
+) -> Sequence[Mapping[str, Any]] | None:
+    """The options of each provider; those of one alone need not stand in a list."""
+    return (options,) if isinstance(options, Mapping) else options
+
+
+def _has_options(provider: Any) -> TypeGuard[tuple[str, Mapping[str, Any]]]:
+    """Whether it is one provider with its options, and not several."""
+    is_pair = isinstance(provider, tuple) and len(provider) == 2
+    return is_pair and isinstance(provider[0], str) and isinstance(provider[1], Mapping)
 
 
 def _opens_on_cpu(graph: bytes, settings: onnxruntime.SessionOptions) -> bool:
