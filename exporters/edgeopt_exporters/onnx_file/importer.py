@@ -196,7 +196,7 @@ def _with_batch(forward: ForwardModel, proof: Proof | None) -> ForwardModel:
             )
             why = None if proof is None else proof.batch_problem(count, candidate, forward)
             if why is None:
-                proven = "" if proof is None else f": of {2 * count + 1} together, each gives what it gives in the file"
+                proven = "" if proof is None else f": of {count + 1} together, each gives what it gives in the file"
                 text = f"{BATCH} is symbolic, where the file has {count}{proven}"
                 return replace(candidate, decisions=(*forward.decisions, Decision("symbolic", BATCH, text)))
     size = f"fixed at {count}" if isinstance(count, int) else "as in the file"
