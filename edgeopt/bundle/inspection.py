@@ -117,7 +117,7 @@ def inspect(manifest: Manifest, files: Mapping[str, bytes]) -> Report:
 
 def _describe(name: str, content: bytes) -> GraphRow:
     import onnx
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
+    from google.protobuf.message import DecodeError
 
     try:
         model = onnx.load_model_from_string(content)
