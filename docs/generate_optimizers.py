@@ -30,7 +30,8 @@ REPEATS = 60
 HEAD = """# Optimizers
 
 Written by `docs/generate_optimizers.py` from the rules themselves. Fields are keyword arguments; `lr` is a number or a
-schedule. g is the gradient, θ the parameter, t the number of the update, 1 at first.
+schedule, and the only one that may be given by position. `betas=(0.9, 0.999)` stands for `beta1` and `beta2` (and
+`beta3`) wherever a rule has them. g is the gradient, θ the parameter, t the number of the update, 1 at first.
 
 Rules with a `decay` also have `weight_decay`, `cautious` and `maximize`:
 

@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from edgeopt.bundle import Bundle
     from edgeopt.derivatives import gradient, hessian_vector
     from edgeopt_exporters.export import export
+    from edgeopt_runtime import TrainingSession, __version__
 
 __all__ = [
     "Bundle",
+    "TrainingSession",
+    "__version__",
     "bilevel",
     "bundle",
     "compat",
@@ -35,9 +38,24 @@ __all__ = [
 
 _LAZY = {
     "Bundle": "edgeopt.bundle",
+    "TrainingSession": "edgeopt_runtime",
+    "__version__": "edgeopt_runtime",
     "export": "edgeopt_exporters.export",
     "gradient": "edgeopt.derivatives",
     "hessian_vector": "edgeopt.derivatives",
+}
+
+# Names of other libraries, and what to use here.
+_INSTEAD = {
+    "load": "edgeopt.TrainingSession.load(path) trains a bundle, edgeopt.Bundle.load(path) reads one to look into it",
+    "save": "bundle.save(path) and session.save(path) write bundles",
+    "optim": "optimizers are in edgeopt.optimizers",
+    "nn": "losses are in edgeopt.losses",
+    "lr_scheduler": "schedules are in edgeopt.schedules",
+    "callbacks": "ReduceLROnPlateau and GreedyLR are in edgeopt_runtime",
+    "train": "edgeopt.TrainingSession.load(path).fit(batches) trains",
+    "Session": "edgeopt.TrainingSession trains a bundle",
+    "Trainer": "edgeopt.TrainingSession trains a bundle",
 }
 
 
@@ -46,7 +64,9 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(_LAZY[name]), name)
     if name in __all__:
         return import_module(f"edgeopt.{name}")
-    raise AttributeError(f"module 'edgeopt' has no attribute {name!r}")
+    from edgeopt_runtime.calls import no_attribute
+
+    raise no_attribute("edgeopt", name, _INSTEAD)
 
 
 def __dir__() -> list[str]:

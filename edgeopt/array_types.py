@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-__all__ = ["Array", "Namespace", "cast_like"]
+__all__ = ["Array", "Namespace", "cast_like", "is_half"]
 
 #: A numpy array or scalar, a torch tensor, or a traced array.
 Array: TypeAlias = Any
 
 #: A module-like object with the Array API's functions (`array_api_compat.numpy`, `edgeopt.tracing`, ...).
 Namespace: TypeAlias = Any
+
+
+def is_half(array: Array) -> bool:
+    """Whether it is float16, of whatever library; bfloat16, which has the range of float32, is not."""
+    return str(array.dtype).rpartition(".")[2] == "float16"
 
 
 def cast_like(xp: Namespace, scalar: Array, array: Array) -> Array:

@@ -12,7 +12,7 @@ from edgeopt.bilevel.hypergradient import LinearSystem
 from edgeopt.bilevel.layout import Layout
 from edgeopt.bilevel.problem import BilevelProblem, Data, Tensors
 from edgeopt.bilevel.result import BilevelResult, Progress, Record, StopReason
-from edgeopt.checks import at_least, positive, require
+from edgeopt.checks import at_least, require
 from edgeopt_runtime.errors import NonFiniteLossError
 
 if TYPE_CHECKING:
@@ -160,7 +160,9 @@ def _check(iterations: int, lower_steps: int, tolerance: float) -> None:
 
 def _rate(rate: Rate, iteration: int, name: str) -> float:
     value = rate(iteration) if callable(rate) else rate
-    positive(name, value)
+    # In float64, so that it may be as small as that goes.
+    at_least(name, value, 0.0)
+    require(value > 0.0, f"{name} must be above 0, got {value!r}")
     return float(value)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from edgeopt.bundle.inspection import Report, inspect
 from edgeopt_runtime import BundleContents, TrainingSession, pack_bundle, read_bundle, write_bundle
+from edgeopt_runtime.calls import no_attribute
 from edgeopt_runtime.manifest import Decision, Manifest
 
 if TYPE_CHECKING:
@@ -20,8 +21,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Bundle", "Replacement"]
 
+_SESSION = "bundle.session() trains, and so does TrainingSession.load(path)"
+_INSTEAD = {
+    **dict.fromkeys(("step", "fit", "evaluate", "predict", "train", "run", "accumulate"), _SESSION),
+    **dict.fromkeys(("export", "write", "serialize", "dump"), "bundle.save(path) writes it"),
+}
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Bundle:
     """A training step: its graphs, the state they work on, and the manifest that describes both.
 
@@ -39,6 +46,12 @@ class Bundle:
     def __post_init__(self) -> None:
         # The one assignment to a frozen field: from here on graphs are bytes.
         object.__setattr__(self, "graphs", _serialized(self.graphs))
+
+    def __repr__(self) -> str:
+        return f"Bundle({self.manifest.summary})"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise no_attribute("Bundle", name, _INSTEAD)
 
     @classmethod
     def of(cls, contents: BundleContents) -> Bundle:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from edgeopt_runtime import GraphError
 from edgeopt_runtime.manifest import Decision, Hyperparameter, InputSpec, Manifest, OutputSpec
 
 if TYPE_CHECKING:
@@ -91,6 +92,9 @@ def inspect(manifest: Manifest, files: Mapping[str, bytes]) -> Report:
     Args:
         manifest: Its manifest.
         files: Its serialized graphs by file name.
+
+    Raises:
+        GraphError: A graph is no ONNX model.
     """
     tensors, accumulators = (
         tuple(TensorRow(spec.name, spec.role, spec.dtype, spec.shape, spec.trainable, spec.nbytes) for spec in specs)
@@ -113,8 +117,12 @@ def inspect(manifest: Manifest, files: Mapping[str, bytes]) -> Report:
 
 def _describe(name: str, content: bytes) -> GraphRow:
     import onnx
+    from google.protobuf.message import DecodeError
 
-    model = onnx.load_model_from_string(content)
+    try:
+        model = onnx.load_model_from_string(content)
+    except DecodeError as error:
+        raise GraphError(f"The graph {name} is no ONNX model: {error}.") from error
     counts = Counter(_operators(model.graph.node))
     return GraphRow(
         name=name,

@@ -1,4 +1,4 @@
-"""The command line: quickstart, export, train, evaluate, predict, inspect."""
+"""The command line: quickstart, export, train, evaluate, predict, export-inference, inspect."""
 
 from __future__ import annotations
 

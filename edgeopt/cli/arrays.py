@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import lzma
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeopt.cli.errors import CommandError
+from edgeopt_runtime import StorageError, stored_zip
+from edgeopt_runtime.atomic import replace_file
+from edgeopt_runtime.batch import BatchReader
 from edgeopt_runtime.manifest import InputSpec
 
 __all__ = ["DEFAULT_BATCH_SIZE", "Samples", "read_samples", "write_arrays"]
 
 DEFAULT_BATCH_SIZE = 32
+
+# What numpy and zipfile raise at files that are damaged, encrypted, compressed in unknown ways, or no .npz at all.
+_UNREADABLE = (
+    *(OSError, ValueError, EOFError, KeyError, RuntimeError, OverflowError, MemoryError, SyntaxError, struct.error),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError),
+)
 
 
 @dataclass(frozen=True)
@@ -57,8 +70,8 @@ class Samples:
         end = self.count if self.fixed_batch is None else whole
         return [self._take(order[start : min(start + size, end)]) for start in range(0, end, size)]
 
-    def in_order(self, size: int) -> Iterator[dict[str, NDArray[Any]]]:
-        """All samples as they come, in batches.
+    def check_divides(self, size: int) -> None:
+        """Make sure that `in_order` has no samples left over that make no batch.
 
         Raises:
             CommandError: The bundle takes batches of one size only, and some samples would be left over.
@@ -68,6 +81,10 @@ class Samples:
                 f"{self.count} samples do not divide into batches of {size}, and the bundle takes no others. Leave "
                 f"{self.count % size} samples out, or export it again without --fixed-batch."
             )
+
+    def in_order(self, size: int) -> Iterator[dict[str, NDArray[Any]]]:
+        """All samples as they come, in batches. Raises what `check_divides` raises."""
+        self.check_divides(size)
         for start in range(0, self.count, size):
             yield {name: array[start : start + size] for name, array in self.arrays.items()}
 
@@ -80,6 +97,7 @@ def read_samples(path: Path, specs: Sequence[InputSpec]) -> Samples:
 
     Raises:
         CommandError: The file is no `.npz` file, lacks an input, or its arrays do not belong together.
+        BatchError: An array has the wrong dtype or shape.
     """
     try:
         with path.open("rb") as stream:
@@ -93,7 +111,7 @@ def read_samples(path: Path, specs: Sequence[InputSpec]) -> Samples:
                     f"the file holds {_listing(file.files) or 'nothing'}."
                 )
             arrays = {spec.name: file[spec.name] for spec in specs}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         raise CommandError(f"{path} cannot be read as an .npz file: {error}") from error
     lengths = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
     if len(set(lengths.values())) != 1:
@@ -102,23 +120,31 @@ def read_samples(path: Path, specs: Sequence[InputSpec]) -> Samples:
     count = next(iter(lengths.values()))
     if count == 0:
         raise CommandError(f"{path} holds no samples.")
-    fixed = [spec.shape[0] for spec in specs if spec.shape and isinstance(spec.shape[0], int)]
-    return Samples(arrays, count, int(fixed[0]) if fixed else None)
+    fixed = next((int(spec.shape[0]) for spec in specs if spec.shape and isinstance(spec.shape[0], int)), None)
+    if fixed is None or fixed <= count:
+        # A few of them, so that what does not fit is found before the first epoch, and not in the validation after it.
+        BatchReader(specs, ())({name: array[: fixed or 1] for name, array in arrays.items()})
+    return Samples(arrays, count, fixed)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write an `.npz` file under exactly this name; unlike `numpy.savez` with an array of any name, `file` included.
 
+    A file that is there stays whole until the new one is.
+
     Raises:
         CommandError: It cannot be written.
     """
     try:
-        with zipfile.ZipFile(path, "w") as archive:
-            for name, array in arrays.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                    np.lib.format.write_array(file, array, allow_pickle=False)
-    except OSError as error:
+        replace_file(path, stored_zip.pack((f"{name}.npy", [_npy(array)]) for name, array in arrays.items()))
+    except StorageError as error:
         raise CommandError(f"{path} cannot be written: {error}") from error
+
+
+def _npy(array: NDArray[Any]) -> memoryview:
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, array, allow_pickle=False)
+    return buffer.getbuffer()
 
 
 def _listing(names: Sequence[str]) -> str:

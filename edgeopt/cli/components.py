@@ -1,63 +1,83 @@
-"""From words on the command line to losses, optimizers and the like: `adamw:weight_decay=0.01,amsgrad=true`."""
+"""Components from the words of the command line."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from typing import TypeVar
 
 import typer
 
-__all__ = ["build"]
+from edgeopt.components import Kind, read
+from edgeopt.errors import ConfigurationError
+from edgeopt.optimizers import OPTIMIZER, Rule
+from edgeopt.schedules import SCHEDULE, Schedule
+
+__all__ = ["build", "build_all", "build_optimizer"]
 
 T = TypeVar("T")
 
-# A comma that no bracket follows before the next opens one: `a=[1,2],b=3` has one.
-OUTER_COMMA = re.compile(r",(?![^\[]*\])")
 
-
-def build(kind: str, registry: Mapping[str, type[T]], text: str, **given: object) -> T:
-    """Make the member of a registry that `text` describes.
-
-    Args:
-        kind: What it is, for messages: `optimizer`.
-        registry: Classes by name.
-        text: A name, or a name, a colon and settings: `NAME:key=value,key=value`, a value being
-            a number, true, false, a list in brackets, or a word.
-        given: More settings, decided elsewhere.
+def build(kind: Kind[T], text: str) -> T:
+    """Make the component that `text` describes; see `Kind.build`.
 
     Raises:
-        typer.BadParameter: Unknown name or setting, or a setting is missing.
-        ConfigurationError: A value that the class refuses.
+        typer.BadParameter: It describes none.
     """
-    name, _, listing = text.partition(":")
-    if name not in registry:
-        raise typer.BadParameter(f"there is no {kind} {name!r}; choose from {', '.join(sorted(registry))}")
-    cls = registry[name]
-    settings = {**dict(_setting(part, text) for part in OUTER_COMMA.split(listing) if part), **given}
-    known = {field.name: field for field in fields(cls) if field.init} if is_dataclass(cls) else {}
-    unknown = [key for key in settings if key not in known]
-    if unknown:
-        choices = ", ".join(key for key in known if key not in given) or "none"
-        raise typer.BadParameter(f"{name} has no setting {unknown[0]!r}; its settings: {choices}")
-    missing = [
-        key
-        for key, field in known.items()
-        if field.default is MISSING and field.default_factory is MISSING and key not in settings
-    ]
-    if missing:
-        raise typer.BadParameter(f"{name} needs {', '.join(missing)}: {name}:{missing[0]}=...")
-    return cls(**settings)
+    with _usage(f"--{kind.name}"):
+        return kind.build(text)
 
 
-def _setting(part: str, text: str) -> tuple[str, object]:
-    key, equals, value = part.partition("=")
-    if not equals:
-        raise typer.BadParameter(f"{text!r}: settings look like key=value, got {part!r}")
+def build_all(kind: Kind[T], texts: Iterable[str] | None) -> list[T]:
+    """Make several."""
+    return [build(kind, text) for text in texts or ()]
+
+
+def build_optimizer(optimizer: str, lr: float | None, schedule: str | None) -> Rule:
+    """The rule with its rate, which may be said once, in any of the three places.
+
+    Args:
+        optimizer: The rule in words; `lr` may be among its settings.
+        lr: The rate, or the schedule's peak.
+        schedule: A schedule in words, which may have its `lr`, too. One that is not told takes its own default, or the
+            rule's.
+
+    Raises:
+        typer.BadParameter: Words that describe none, or a rate that is given twice.
+    """
+    with _usage("--optimizer"):
+        name, settings = read(optimizer)
+    with _usage("--schedule"):
+        shape, numbers = read(schedule) if schedule is not None else ("", {})
+    places = {"--optimizer": settings.pop("lr", None), "--schedule": numbers.get("lr"), "--lr": lr}
+    given = [place for place, rate in places.items() if rate is not None]
+    if len(given) > 1:
+        raise typer.BadParameter(f"the rate is in {' and in '.join(given)}; give it once", param_hint="--lr")
+    rate = places["--lr"] if places["--optimizer"] is None else places["--optimizer"]
+    with _usage("--optimizer"):
+        if schedule is None:
+            return OPTIMIZER.make(name, settings if rate is None else {**settings, "lr": rate})
+        default = OPTIMIZER.make(name, settings).schedule.base
+    with _usage("--schedule"):
+        peak = _peak(SCHEDULE.find(shape), rate, default) if "lr" not in numbers else {}
+        made = SCHEDULE.make(shape, {**numbers, **peak})
+    with _usage("--optimizer"):
+        return OPTIMIZER.make(name, {**settings, "lr": made})
+
+
+def _peak(schedule: type[Schedule], rate: object, default: float) -> dict[str, object]:
+    """The peak of a schedule whose words have none."""
+    if rate is not None:
+        return {"lr": rate}
+    own = next((field for field in fields(schedule) if field.name == "lr"), None)
+    return {"lr": default} if own is not None and not isinstance(own.default, (int, float)) else {}
+
+
+@contextlib.contextmanager
+def _usage(option: str) -> Iterator[None]:
+    """Words that make no component are wrong usage of an option."""
     try:
-        parsed = json.loads(value)
-    except json.JSONDecodeError:
-        return key.strip(), value
-    return key.strip(), tuple(parsed) if isinstance(parsed, list) else parsed
+        yield
+    except ConfigurationError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error

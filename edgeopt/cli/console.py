@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import math
+import os
+import sys
 from collections.abc import Mapping
+from typing import Any, TextIO
 
 from rich import box
 from rich.console import Console
@@ -10,20 +15,69 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from edgeopt.cli.wording import in_options
 from edgeopt.errors import EdgeoptError
 
-__all__ = ["err", "format_bytes", "format_number", "metrics_table", "new_table", "out", "show_error"]
+__all__ = [
+    "err",
+    "format_bytes",
+    "format_number",
+    "metrics_table",
+    "new_table",
+    "out",
+    "print_json",
+    "print_line",
+    "show_error",
+    "show_warning",
+]
+
+# Without a terminal there is no edge to break lines at: what reads a pipe wants whole names.
+PIPE_WIDTH = 10_000
+
+
+def _console(stream: TextIO, *, stderr: bool) -> Console:
+    wide = None if stream.isatty() or os.environ.get("COLUMNS") else PIPE_WIDTH
+    return Console(stderr=stderr, width=wide, markup=False, highlight=False, emoji=False)
+
 
 # Results go to stdout; progress and errors to stderr, so that results can be piped on. Names of tensors and files are
 # printed as they are: a bracket in one of them is no markup.
-out = Console(markup=False, highlight=False, emoji=False)
-err = Console(stderr=True, markup=False, highlight=False, emoji=False)
+out = _console(sys.stdout, stderr=False)
+err = _console(sys.stderr, stderr=True)
 
 
 def show_error(error: EdgeoptError) -> None:
-    """Print an error of ours with its kind and code, without a traceback."""
+    """Print an error of ours with its kind and code, in the words of the command line, without a traceback."""
     title = Text(f"{type(error).__name__} {error.code}", "bold red")
-    err.print(Panel(Text(str(error)), title=title, title_align="left", border_style="red", expand=False))
+    message = Text(in_options(str(error)))
+    if not err.is_terminal:
+        err.print(Text.assemble(title, ": ", message), soft_wrap=True)
+        return
+    err.print(Panel(message, title=title, title_align="left", border_style="red", expand=False))
+
+
+def show_warning(text: str) -> None:
+    """Print a warning in a line."""
+    err.print(Text.assemble(("warning: ", "yellow"), in_options(text)), soft_wrap=True)
+
+
+def print_json(document: object) -> None:
+    """Print a document for programs, readable for people; not through rich, which would break long lines."""
+    print(json.dumps(_finite(document), indent=2, allow_nan=False))  # noqa: T201  # this is what it is for
+
+
+def print_line(document: object) -> None:
+    """Print a document in one line, at once: who reads a pipe does so while we go on."""
+    print(json.dumps(_finite(document), allow_nan=False), flush=True)  # noqa: T201  # this is what it is for
+
+
+def _finite(value: Any) -> Any:
+    """The same with null for numbers that JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def new_table(*columns: str, title: str | None = None, numbers: tuple[str, ...] = ()) -> Table:

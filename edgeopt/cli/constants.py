@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from rich.table import Table
 from rich.text import Text
 
-from edgeopt.cli.console import format_bytes, new_table, out
+from edgeopt.cli.console import format_bytes, new_table, out, print_json
 from edgeopt_exporters.onnx_file import Constant, constants_of
 
 __all__ = ["show_constants"]
@@ -18,8 +17,7 @@ def show_constants(file: Path, as_json: bool) -> None:
     """Print each floating-point constant of a file with its role and the reason."""
     constants = constants_of(file)
     if as_json:
-        # Not through rich, which would wrap long lines.
-        print(json.dumps({"constants": [one.to_dict() for one in constants]}, indent=2))  # noqa: T201
+        print_json({"constants": [one.to_dict() for one in constants]})
         return
     out.print(Text.assemble((str(file), "bold"), f"  {format_bytes(file.stat().st_size)}"))
     out.print()

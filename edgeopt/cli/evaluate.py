@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 from edgeopt.cli.arrays import read_samples
-from edgeopt.cli.console import metrics_table, out
+from edgeopt.cli.console import metrics_table, out, print_json
 from edgeopt.cli.options import BatchSize, BundlePath, Data, Json, Providers, Threads
 from edgeopt_runtime import TrainingSession
 
@@ -25,6 +23,6 @@ def evaluate(
     samples = read_samples(data, session.signature)
     metrics = session.evaluate(samples.in_order(samples.batch_size(batch_size)))
     if as_json:
-        out.print_json(json.dumps(metrics))
+        print_json(metrics)
     else:
         out.print(metrics_table(metrics))

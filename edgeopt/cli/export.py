@@ -15,17 +15,15 @@ import numpy as np
 import typer
 
 import edgeopt
-from edgeopt.cli.components import build
+from edgeopt.cli.components import build, build_all, build_optimizer
 from edgeopt.cli.console import err, format_bytes, out
 from edgeopt.cli.decisions import print_decisions
 from edgeopt.cli.errors import CommandError
-from edgeopt.cli.inspect import size_of
+from edgeopt.cli.output import check_bundle_output, size_of
 from edgeopt.errors import ExportWarning
-from edgeopt.losses import LOSSES
-from edgeopt.metrics import METRICS
-from edgeopt.optimizers import OPTIMIZERS
-from edgeopt.schedules import SCHEDULES
-from edgeopt.transforms import TRANSFORMS
+from edgeopt.losses import LOSS, LOSSES
+from edgeopt.metrics import METRIC, METRICS
+from edgeopt.transforms import TRANSFORM, TRANSFORMS
 
 __all__ = ["export"]
 
@@ -57,11 +55,16 @@ def export(
         str,
         typer.Option(metavar=COMPONENT, help="sgd:momentum=0.9,nesterov=true and the like. A wrong name lists all."),
     ] = "adamw",
-    lr: Annotated[float, typer.Option(help="The learning rate, or the schedule's peak.")] = 1e-3,
+    lr: Annotated[
+        float | None, typer.Option(help="The learning rate, or the schedule's peak. Default: the optimizer's own.")
+    ] = None,
     schedule: Annotated[
-        str,
-        typer.Option(metavar=COMPONENT, help="warmup_cosine:warmup=9,total=99 and the like. A wrong name lists all."),
-    ] = "constant",
+        str | None,
+        typer.Option(
+            metavar=COMPONENT,
+            help="warmup_cosine:warmup_steps=9,total_steps=99 and the like; default: constant.",
+        ),
+    ] = None,
     transform: Annotated[
         list[str] | None,
         typer.Option(metavar=COMPONENT, help=f"{', '.join(sorted(TRANSFORMS))}. Repeat for several, in order."),
@@ -94,18 +97,20 @@ def export(
     check: Annotated[bool, typer.Option(help="Compare the finished graphs with the model.")] = True,
 ) -> None:
     """Export the training step of an ONNX file or a PyTorch model as a bundle."""
+    check_bundle_output(output)
+    rule = build_optimizer(optimizer, lr, schedule)
+    chosen_loss, metrics, transforms = build(LOSS, loss), build_all(METRIC, metric), build_all(TRANSFORM, transform)
     source, example_inputs = (Path(model), None) if _is_file(model) else _build_model(model)
-    chosen_schedule = build("schedule", SCHEDULES, schedule, lr=lr)
     with err.status("exporting"), warnings.catch_warnings():
         # They are among the decisions, which are printed below.
         warnings.simplefilter("ignore", ExportWarning)
         bundle = edgeopt.export(
             source,
             example_inputs,
-            loss=build("loss", LOSSES, loss),
-            optimizer=build("optimizer", OPTIMIZERS, optimizer, lr=chosen_schedule),
-            transforms=[build("transform", TRANSFORMS, text) for text in transform or ()],
-            metrics=[build("metric", METRICS, text) for text in metric or ()],
+            loss=chosen_loss,
+            optimizer=rule,
+            transforms=transforms,
+            metrics=metrics,
             trainable=trainable,
             dynamic_batch=not fixed_batch,
             output=loss_input,

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.table import Table
 from rich.text import Text
 
 from edgeopt.bundle import Bundle, Report
-from edgeopt.cli.console import format_bytes, format_number, new_table, out
+from edgeopt.cli.console import format_bytes, format_number, new_table, out, print_json
 from edgeopt.cli.decisions import print_decisions
 from edgeopt.cli.options import BundleOrFile, Json
+from edgeopt.cli.output import size_of
 
-__all__ = ["inspect", "size_of"]
+__all__ = ["inspect"]
 
 
 def inspect(bundle: BundleOrFile, as_json: Json = False) -> None:
@@ -27,24 +26,18 @@ def inspect(bundle: BundleOrFile, as_json: Json = False) -> None:
         return
     report = Bundle.load(bundle).inspect()
     if as_json:
-        # Not through rich, which would wrap long lines.
-        print(json.dumps(report.to_dict(), indent=2))  # noqa: T201
+        print_json(report.to_dict())
         return
     out.print(Text.assemble((str(bundle), "bold"), f"  {format_bytes(size_of(bundle))}"))
     needs = f"ONNX Runtime {report.minimum_onnxruntime} or newer"
     out.print(f"opset {report.opset}, IR {report.ir_version}, {needs}", style="dim")
-    out.print(", ".join(f"{name} {value}" for name, value in report.producer.items()), style="dim")
+    out.print(", ".join(f"{name} {value}" for name, value in report.producer.items() if value), style="dim")
     for table in (_tensors(report), _sizes(report), _inputs(report), _hyperparameters(report), _graphs(report)):
         out.print()
         out.print(table)
     if report.decisions:
         out.print("\nDecided by the export", style="bold")
         print_decisions(report.decisions, out)
-
-
-def size_of(bundle: Path) -> int:
-    """Bytes on disk of a packed bundle or a folder."""
-    return sum(file.stat().st_size for file in bundle.iterdir()) if bundle.is_dir() else bundle.stat().st_size
 
 
 def _tensors(report: Report) -> Table:

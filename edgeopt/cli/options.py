@@ -21,7 +21,11 @@ Data = Annotated[
 BatchSize = Annotated[int | None, typer.Option("--batch-size", min=1, help="Samples a batch. Default: 32.")]
 Providers = Annotated[
     list[str] | None,
-    typer.Option("--provider", help="An execution provider of ONNX Runtime, in order of preference. Default: the CPU."),
+    typer.Option(
+        "--provider",
+        metavar="NAME",
+        help="An execution provider of ONNX Runtime, in order of preference. Default: the CPU.",
+    ),
 ]
 Threads = Annotated[
     int | None, typer.Option("--threads", min=1, help="Threads within an operator. Default: all cores.")

@@ -11,6 +11,7 @@ import typer
 from edgeopt.cli.arrays import read_samples, write_arrays
 from edgeopt.cli.console import out
 from edgeopt.cli.options import BatchSize, BundlePath, Data, Providers, Threads
+from edgeopt.cli.output import check_file_output
 from edgeopt_runtime import TrainingSession
 
 __all__ = ["predict"]
@@ -25,6 +26,7 @@ def predict(
     threads: Threads = None,
 ) -> None:
     """Write the model's outputs for the samples of an .npz file."""
+    check_file_output(output)
     session = TrainingSession.load(bundle, providers=provider, threads=threads)
     samples = read_samples(data, [spec for spec in session.signature if spec.kind == "model"])
     names = [spec.name for spec in session.manifest.outputs]

@@ -24,10 +24,11 @@ class TrainingProgress:
         console: Where to draw; without a terminal only the table is printed.
         epochs: Number of epochs.
         steps: Number of steps an epoch.
+        table: Whether to print the table.
     """
 
-    def __init__(self, console: Console, *, epochs: int, steps: int) -> None:
-        self._epochs = epochs
+    def __init__(self, console: Console, *, epochs: int, steps: int, table: bool = True) -> None:
+        self._epochs, self._table = epochs, table
         self._progress = Progress(
             TextColumn("training"),
             BarColumn(),
@@ -54,6 +55,8 @@ class TrainingProgress:
         """Take in one step or one finished epoch."""
         if info.event == "step":
             self._progress.update(self._task, advance=1, loss=format_number(info.metrics["loss"]))
+            return
+        if not self._table:
             return
         headings = [name.replace("evaluate.", "val ") for name in info.metrics]
         widths = [max(len(heading), WIDEST_NUMBER) for heading in headings]

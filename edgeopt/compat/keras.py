@@ -14,7 +14,9 @@ __all__ = ["optimizer_from_config", "schedule_from_config"]
 
 
 def optimizer_from_config(config: Mapping[str, Any]) -> Optimizer:
-    """The rule of a Keras optimizer, from `optimizer.get_config()` or `keras.optimizers.serialize(optimizer)`.
+    """The rule of a Keras optimizer, from `keras.optimizers.serialize(optimizer)`.
+
+    `optimizer.get_config()` does not say the class; it is taken where its options are those of one class alone.
 
     Raises:
         ConfigurationError: There is no rule of the same formula, or an option has no equal; the message says what to

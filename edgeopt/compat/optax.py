@@ -10,7 +10,7 @@ import array_api_compat
 import numpy as np
 
 from edgeopt.array_types import Array, Namespace
-from edgeopt.compat.settings import rate
+from edgeopt.compat.settings import check_real, rate
 from edgeopt.compat.trees import flatten, unflatten
 from edgeopt.errors import ConfigurationError
 from edgeopt.optimizers import GroupArrays, Optimizer
@@ -56,6 +56,7 @@ def gradient_transformation(rule: Optimizer) -> GradientTransformation:
 
     def init(params: Any) -> RuleState:
         leaves, _ = flatten(params)
+        check_real(getattr(leaf, "dtype", type(leaf).__name__) for leaf in leaves)
         arrays = {str(place): _numpy(leaf) for place, leaf in enumerate(leaves)}
         if rule.shared_ingredients(arrays) or any(rule.ingredients(array) for array in arrays.values()):
             raise ConfigurationError(f"{type(rule).__name__} needs more than gradients; it works in a bundle.")
@@ -69,6 +70,7 @@ def gradient_transformation(rule: Optimizer) -> GradientTransformation:
         leaves, structure = flatten(params)
         gradients, _ = flatten(grads)
         xp = _namespace(leaves)
+        _check_state(rule, leaves, state)
 
         def scalar(value: Any) -> Array:
             return xp.asarray(value, dtype=xp.float64)
@@ -88,6 +90,32 @@ def gradient_transformation(rule: Optimizer) -> GradientTransformation:
         return unflatten(structure, changes), RuleState(state.count + 1, kept, {**state.shared, **shared})
 
     return GradientTransformation(init, update)
+
+
+def _check_state(rule: Optimizer, leaves: list[Any], state: Any) -> None:
+    """Check that a state is one of this rule for such parameters.
+
+    Raises:
+        ConfigurationError: It is not.
+    """
+    if not isinstance(state, RuleState):
+        raise ConfigurationError(f"update takes the state that init gave, not {type(state).__name__}.")
+    if len(state.slots) != len(leaves):
+        raise ConfigurationError(f"This state is one of {len(state.slots)} parameters, and there are {len(leaves)}.")
+    check_real(leaf.dtype for leaf in leaves)
+    for number, (leaf, slots) in enumerate(zip(leaves, state.slots, strict=True)):
+        expected = {slot: array.shape for slot, array in rule.init(_placeholder(leaf)).items()}
+        found = {slot: tuple(array.shape) for slot, array in slots.items()}
+        if found != expected:
+            raise ConfigurationError(
+                f"This state is not that of {type(rule).__name__}: parameter {number} has slots {found}, where it "
+                f"needs {expected}."
+            )
+
+
+def _placeholder(leaf: Any) -> np.ndarray[Any, Any]:
+    """Zeros in the shape of a leaf that take no memory."""
+    return np.broadcast_to(np.zeros((), np.float32), tuple(leaf.shape))
 
 
 def _numpy(leaf: Any) -> np.ndarray[Any, Any]:

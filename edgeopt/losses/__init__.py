@@ -6,7 +6,7 @@ from edgeopt.losses.base import ArraySpec, Loss
 from edgeopt.losses.binary import BCEWithLogits
 from edgeopt.losses.cross_entropy import CrossEntropy
 from edgeopt.losses.numerics import logsumexp
-from edgeopt.losses.registry import LOSSES
+from edgeopt.losses.registry import LOSS, LOSSES
 from edgeopt.losses.regression import L1, MSE, Huber
 
-__all__ = ["L1", "LOSSES", "MSE", "ArraySpec", "BCEWithLogits", "CrossEntropy", "Huber", "Loss", "logsumexp"]
+__all__ = ["L1", "LOSS", "LOSSES", "MSE", "ArraySpec", "BCEWithLogits", "CrossEntropy", "Huber", "Loss", "logsumexp"]

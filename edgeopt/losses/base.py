@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
+from edgeopt.arguments import Component
 from edgeopt.array_types import Array, Namespace
 from edgeopt.checks import require
 from edgeopt.errors import SignatureError
@@ -18,15 +19,25 @@ Expectation: TypeAlias = Literal["values", "logits", "scores"]
 
 
 class ArraySpec(NamedTuple):
-    """Name, dtype (numpy's name) and shape of a tensor; a dimension is a number, or a name if it is not fixed."""
+    """A tensor.
+
+    Attributes:
+        name: Its name.
+        dtype: numpy's name of its element type.
+        shape: Its dimensions, each a number, or a name if it is not fixed.
+        classes: Of a tensor of class labels how many classes there are; others are refused before a step.
+        ignored: A label that may stand there besides.
+    """
 
     name: str
     dtype: str
     shape: tuple[int | str, ...]
+    classes: int | None = None
+    ignored: int | None = None
 
 
 @dataclass(frozen=True)
-class Loss(ABC):
+class Loss(metaclass=Component):
     """A sum and a weight, whose quotient is the loss.
 
     Kept apart, sums and weights of microbatches add up to those of the whole batch exactly, however the classes,

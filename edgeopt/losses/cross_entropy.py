@@ -29,8 +29,8 @@ class CrossEntropy(Loss):
     Logits have their classes along `class_axis`: 1 for images of any number of spatial dimensions, -1 for language
     models. Labels are int64 in the shape of the logits without that axis. `weight` may be any sequence or array.
 
-    A graph cannot raise, so a label that is neither a class nor `ignore_index` (an error in torch) makes the loss NaN,
-    while the gradients of the other positions stay as they are.
+    A label that is neither a class nor `ignore_index` is an error in torch. A session refuses it too; the graph by
+    itself, which cannot raise, gives a loss of NaN, and the gradients of the other positions as they are.
 
     The one-hot matrix is a comparison with a range, because few GPU and NPU providers have OneHot or gathers with a
     gradient.
@@ -55,8 +55,9 @@ class CrossEntropy(Loss):
 
     def targets(self, prediction: ArraySpec) -> tuple[ArraySpec, ...]:
         """Return the labels: int64, in the logits' shape without the class axis."""
-        axis, _ = self._classes(prediction.shape)
-        return (ArraySpec(self.target, "int64", prediction.shape[:axis] + prediction.shape[axis + 1 :]),)
+        axis, classes = self._classes(prediction.shape)
+        shape = prediction.shape[:axis] + prediction.shape[axis + 1 :]
+        return (ArraySpec(self.target, "int64", shape, classes, self.ignore_index),)
 
     def _classes(self, shape: Sequence[int | str]) -> tuple[int, int]:
         """Return the class axis, counted from the front, and the number of classes."""

@@ -26,6 +26,7 @@ takes 5.4 and `mix` on every element 5.3. Only 32-bit types are large, and the a
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -39,7 +40,7 @@ from edgeopt.tracing import Array, Tracer, op
 from edgeopt.tracing.shapes import Shape, is_static
 from edgeopt.tracing.site import Site
 
-__all__ = ["RANDOM", "RandomStreams"]
+__all__ = ["RANDOM", "RandomStreams", "kind_of_draw"]
 
 _ROW = 1024
 _FIRST, _SECOND = np.uint32(0x7FEB352D), np.uint32(0x846CA68B)
@@ -67,6 +68,16 @@ def _mix(words: Array) -> Array:
     words = _fold(words, 16) * _int32(_FIRST)
     words = _fold(words, 15) * _int32(_SECOND)
     return _fold(words, 16)
+
+
+# What streams give is named so: whoever reads a finished graph finds the draws by it.
+_NAMED = re.compile(r"(?:^|/)random/(bits|uniform|normal)(?:_\d+)*$")
+
+
+def kind_of_draw(name: str) -> str | None:
+    """Whether a tensor of a lowered graph is what a method of `RandomStreams` gave, and which one; else None."""
+    found = _NAMED.search(name)
+    return None if found is None else found[1]
 
 
 class RandomStreams:
@@ -104,7 +115,11 @@ class RandomStreams:
         if not (isinstance(size, int) and size % _ROW == 0):
             end = [size] if isinstance(size, int) else op.Reshape(size, [1])
             flat = op.Slice(flat, [0], end, [0])
-        return op.Reshape(flat, shape_of(like)).with_shape(like.shape)
+        return self._named("bits", op.Reshape(flat, shape_of(like)).with_shape(like.shape))
+
+    def _named(self, kind: str, array: Array) -> Array:
+        array.value.name = self.tracer.fresh_name(f"random/{kind}")
+        return array
 
     def _size(self, like: Array) -> tuple[int | Array, Array]:
         """The number of elements, and the numbers of the rows that hold them."""
@@ -120,7 +135,7 @@ class RandomStreams:
         """Multiples of 2⁻²⁴ in [0, 1)."""
         # One more round, since here the lower bits count too; then the upper 24 bits, which float32 holds exactly.
         words = op.BitwiseAnd(_fold(self.bits(ordinal, like), 15) * _int32(_FIRST), np.int32(-256))
-        return xp.astype(xp.astype(words, np.float32) * 2.0**-32 + 0.5, dtype)
+        return self._named("uniform", xp.astype(xp.astype(words, np.float32) * 2.0**-32 + 0.5, dtype))
 
     def normal(self, ordinal: int, like: Array, dtype: np.dtype[Any]) -> Array:
         """Standard normal numbers by the transform of Box and Muller, from two uniform ones each."""
@@ -129,7 +144,7 @@ class RandomStreams:
         radius, angle = (op.Gather(both, np.int64(j), axis=0) for j in range(2))
         # 1 - u lies in (0, 1], where the logarithm is finite.
         numbers = xp.sqrt(-2.0 * xp.log(1.0 - radius)) * xp.sin(angle * (2 * math.pi))
-        return xp.astype(op.Reshape(numbers, shape_of(like)).with_shape(like.shape), dtype)
+        return self._named("normal", xp.astype(op.Reshape(numbers, shape_of(like)).with_shape(like.shape), dtype))
 
 
 def _dropout(n: Site, streams: RandomStreams, ordinal: int) -> tuple[Array, Array]:

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from edgeopt.metrics.accuracy import Accuracy
 from edgeopt.metrics.base import Metric
-from edgeopt.metrics.registry import METRICS
+from edgeopt.metrics.registry import METRIC, METRICS
 
-__all__ = ["METRICS", "Accuracy", "Metric"]
+__all__ = ["METRIC", "METRICS", "Accuracy", "Metric"]

@@ -15,7 +15,8 @@ from edgeopt.optimizers.base import (
     zeros,
 )
 from edgeopt.optimizers.config import from_config
-from edgeopt.optimizers.groups import Group, OptimizerLike, ParameterGroups, as_groups
+from edgeopt.optimizers.given import OptimizerLike, as_groups
+from edgeopt.optimizers.groups import Group, ParameterGroups
 from edgeopt.optimizers.ingredients import (
     Curvature,
     GaussNewtonBartlett,
@@ -31,7 +32,7 @@ from edgeopt.optimizers.ingredients import (
     Tangents,
     Uniform,
 )
-from edgeopt.optimizers.registry import OPTIMIZERS
+from edgeopt.optimizers.registry import OPTIMIZER, OPTIMIZERS
 from edgeopt.optimizers.rules.adaptive.adabelief import AdaBelief
 from edgeopt.optimizers.rules.adaptive.adagrad import Adadelta, Adagrad
 from edgeopt.optimizers.rules.adaptive.adam import Adam, AdamW
@@ -122,6 +123,7 @@ __all__ = [
     "LARS",
     "MADGRAD",
     "MARS",
+    "OPTIMIZER",
     "OPTIMIZERS",
     "PID",
     "QHM",

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
+from edgeopt.arguments import Component
 from edgeopt.array_types import Array, Namespace
-from edgeopt.checks import at_least, fraction
+from edgeopt.checks import at_least, fraction, ranges_of
+from edgeopt.optimizers.half import in_float32
 from edgeopt.optimizers.ingredients import Ingredient
 from edgeopt.schedules import Schedule, as_schedule
 from edgeopt.schedules.base import annotated, numbers, static
+from edgeopt_runtime.ranges import Range
 
 __all__ = [
     "Arrays",
@@ -58,7 +61,7 @@ UpdatedAll: TypeAlias = tuple[dict[str, Array], dict[str, dict[str, Array]], dic
 NumpyArray: TypeAlias = np.ndarray[Any, Any]
 
 
-class Optimizer(ABC):
+class Optimizer(metaclass=Component):
     """Updates parameters from their gradients and their slots.
 
     Numbers become inputs of the exported graph, with the fields as their defaults, so that a device can change them.
@@ -67,6 +70,12 @@ class Optimizer(ABC):
     Most rules update each parameter on its own and implement `init` and `update`. A rule whose step depends on all
     parameters of its group together is a `Collective`.
     """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name in ("update", "update_all", "view"):
+            if name in vars(cls):
+                setattr(cls, name, in_float32(name, vars(cls)[name]))
 
     @property
     @abstractmethod
@@ -119,6 +128,10 @@ class Optimizer(ABC):
     def hyperparameters(self) -> dict[str, float]:
         """Names and default values of the rule's own numbers. The learning rate belongs to the schedule."""
 
+    def ranges(self) -> dict[str, Range]:
+        """The values that a device may give to the rule's numbers, for those that are not free; see `ranges_of`."""
+        return ranges_of(self, self.hyperparameters())
+
     @abstractmethod
     def update(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the next parameter and the next value of every slot.
@@ -155,9 +168,11 @@ class Optimizer(ABC):
 class Rule(Optimizer):
     """An update rule of its own, with a learning rate.
 
-    A rule computes in the dtype of the parameter it is given. Its slots have that dtype, except for scalars that follow
-    from the step and the learning rate alone, which are float64, and for what is kept as integers, which are int16 or
-    uint8. ONNX Runtime computes little in those two: the rule casts them, and computes in others.
+    A rule computes in the dtype of the parameter it is given, but with float16 in float32: what it sees of a float16
+    parameter, of its gradient and its slots are float32 arrays, and what it returns is rounded. Its slots have that
+    dtype, except for scalars that follow from the step and the learning rate alone, which are float64, and for what is
+    kept as integers, which are int16 or uint8. ONNX Runtime computes little in those two: the rule casts them, and
+    computes in others.
 
     Fields annotated `float` are the rule's numbers. They must be finite and, but for those in `any_sign`, at least 0;
     those called `beta…` are rates of moving averages and must be below 1. Static are all other fields, numbers made
@@ -173,15 +188,25 @@ class Rule(Optimizer):
     #: Names of numbers that may be negative.
     any_sign: ClassVar[frozenset[str]] = frozenset()
 
+    #: Only the rate is given by position: what comes next differs between frameworks.
+    positional: ClassVar[int] = 1
+
     lr: Schedule | float = 1e-3
+
+    if TYPE_CHECKING:
+        #: Can be given in place of `beta1`, `beta2` and, if there is one, `beta3`, by rules that have these.
+        betas: Sequence[float] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         as_schedule(self.lr)  # checks a plain number
         for number in fields(self):
             if annotated(number, float):
                 value = getattr(self, number.name)
-                lowest = -math.inf if number.name in self.any_sign else 0.0
-                fraction(number.name, value) if number.name.startswith("beta") else at_least(number.name, value, lowest)
+                signed = number.name in self.any_sign
+                if number.name.startswith("beta") and not signed:
+                    fraction(number.name, value)
+                else:
+                    at_least(number.name, value, -math.inf if signed else 0.0)
 
     @property
     def schedule(self) -> Schedule:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
+from edgeopt.arguments import Component
 from edgeopt.checks import at_least, require
 from edgeopt.errors import ConfigurationError
 from edgeopt.optimizers.base import Optimizer
 
-__all__ = ["Group", "OptimizerLike", "ParameterGroups", "as_groups"]
+__all__ = ["Group", "ParameterGroups", "exactly"]
 
 
 @dataclass(frozen=True)
-class Group:
+class Group(metaclass=Component):
     """Some of the parameters, and what is different for them.
 
     A parameter belongs to the group if its name matches one of the patterns and it has one of the numbers of
@@ -36,8 +37,8 @@ class Group:
             weight decay for a rule that has none.
     """
 
-    parameters: str | tuple[str, ...] = "*"
-    ndim: int | tuple[int, ...] | None = None
+    parameters: str | Sequence[str] = "*"
+    ndim: int | Sequence[int] | None = None
     name: str | None = None
     optimizer: Optimizer | None = None
     lr_multiplier: float = 1.0
@@ -45,9 +46,6 @@ class Group:
     frozen: bool = False
 
     def __post_init__(self) -> None:
-        for plural in ("parameters", "ndim"):
-            if isinstance(getattr(self, plural), list):
-                object.__setattr__(self, plural, tuple(getattr(self, plural)))
         at_least("lr_multiplier", self.lr_multiplier, 0.0)
         if self.weight_decay is not None:
             at_least("weight_decay", self.weight_decay, 0.0)
@@ -62,7 +60,7 @@ class Group:
     @property
     def patterns(self) -> tuple[str, ...]:
         """The patterns, however many."""
-        return (self.parameters,) if isinstance(self.parameters, str) else self.parameters
+        return (self.parameters,) if isinstance(self.parameters, str) else tuple(self.parameters)
 
     def matches(self, name: str, ndim: int) -> bool:
         """Whether a parameter of that name and number of dimensions belongs to the group."""
@@ -76,7 +74,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class ParameterGroups:
+class ParameterGroups(metaclass=Component):
     """An update rule, and groups of parameters for which something else holds; the first group that matches counts.
 
     Muon for matrices and AdamW for the rest, without decay on biases and norms::
@@ -95,7 +93,7 @@ class ParameterGroups:
     """
 
     default: Optimizer
-    groups: tuple[Group, ...] = ()
+    groups: Sequence[Group] = ()
 
     def __post_init__(self) -> None:
         require(isinstance(self.default, Optimizer), f"default must be an optimizer, got {self.default!r}")
@@ -110,24 +108,9 @@ class ParameterGroups:
         return self.groups[place].name or f"group_{place + 1}"
 
 
-#: What is accepted as an optimizer: a rule; groups; or groups in a list with the rule for the rest.
-OptimizerLike: TypeAlias = "Optimizer | ParameterGroups | Sequence[Group | Optimizer]"
-
-
-def as_groups(optimizer: OptimizerLike) -> ParameterGroups:
-    """The optimizer as groups.
-
-    Raises:
-        ConfigurationError: It is none, or a list does not hold exactly one rule.
-    """
-    if isinstance(optimizer, ParameterGroups):
-        return optimizer
-    if isinstance(optimizer, Optimizer):
-        return ParameterGroups(optimizer)
-    require(isinstance(optimizer, Sequence), f"optimizer must be a rule or groups, got {optimizer!r}")
-    rules = [entry for entry in optimizer if isinstance(entry, Optimizer)]
-    require(len(rules) == 1, f"a list of groups must hold one rule for the rest, got {len(rules)}")
-    return ParameterGroups(rules[0], tuple(entry for entry in optimizer if not isinstance(entry, Optimizer)))
+def exactly(name: str) -> str:
+    """A pattern that matches this name alone."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 
 
 def _decaying(rule: Optimizer, weight_decay: float) -> Optimizer:

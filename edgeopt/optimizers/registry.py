@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from edgeopt.components import Kind
 from edgeopt.optimizers.base import Rule
 from edgeopt.optimizers.rules.adaptive.adabelief import AdaBelief
 from edgeopt.optimizers.rules.adaptive.adagrad import Adadelta, Adagrad
@@ -72,7 +73,7 @@ from edgeopt.optimizers.rules.sgd.swats import SWATS
 from edgeopt.optimizers.wrappers.averaging import AveragedAdam
 from edgeopt.optimizers.wrappers.lookahead import Ranger
 
-__all__ = ["OPTIMIZERS"]
+__all__ = ["OPTIMIZER", "OPTIMIZERS"]
 
 OPTIMIZERS: dict[str, type[Rule]] = {
     "acc_sgd": AccSGD,
@@ -173,3 +174,10 @@ OPTIMIZERS: dict[str, type[Rule]] = {
     "tiger": Tiger,
     "yogi": Yogi,
 }
+
+OPTIMIZER = Kind(
+    name="optimizer",
+    base=Rule,  # type: ignore[type-abstract]  # only instances of it are made
+    registry=OPTIMIZERS,
+    example="edgeopt.optimizers.AdamW(lr=1e-3)",
+)

@@ -9,15 +9,17 @@ from edgeopt.schedules.cosine import CosineCycles, CosineRestarts
 from edgeopt.schedules.cyclic import Cyclic, OneCycle
 from edgeopt.schedules.decay import WSD, InverseSqrt, InverseTime, Noam
 from edgeopt.schedules.polynomial import REX, Linear, PiecewiseLinear, Polynomial
-from edgeopt.schedules.registry import SCHEDULES
-from edgeopt.schedules.steps import Exponential, MultiStep, Step
-from edgeopt.schedules.warmup import WarmupCosine, WarmupLinear
+from edgeopt.schedules.registry import SCHEDULE, SCHEDULES
+from edgeopt.schedules.steps import Exponential, MultiStep, PiecewiseConstant, Step
+from edgeopt.schedules.warmup import ConstantWithWarmup, WarmupCosine, WarmupLinear
 
 __all__ = [
     "REX",
+    "SCHEDULE",
     "SCHEDULES",
     "WSD",
     "Constant",
+    "ConstantWithWarmup",
     "CosineCycles",
     "CosineRestarts",
     "Cyclic",
@@ -28,6 +30,7 @@ __all__ = [
     "MultiStep",
     "Noam",
     "OneCycle",
+    "PiecewiseConstant",
     "PiecewiseLinear",
     "Polynomial",
     "Product",

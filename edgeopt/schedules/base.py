@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
-from typing import Any
+from typing import Any, TypeAlias
 
+from edgeopt.arguments import Component
 from edgeopt.array_types import Array, Namespace
+from edgeopt.checks import ranges_of
+from edgeopt_runtime.ranges import Range
 
-__all__ = ["Schedule", "annotated", "numbers", "static"]
+__all__ = ["Converted", "Schedule", "annotated", "numbers", "static"]
+
+#: See `Component.converted`.
+Converted: TypeAlias = Mapping[str, tuple[str, Callable[[Any, Mapping[str, Any]], Any]]]
 
 
 def static(default: float) -> Any:
@@ -33,7 +39,7 @@ def numbers(settings: Any) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class Schedule(ABC):
+class Schedule(metaclass=Component):
     """A pure function from the number of completed updates to a learning rate.
 
     Its numbers are hyperparameters, which means inputs of the exported graph: a device can change the peak rate or the
@@ -43,6 +49,10 @@ class Schedule(ABC):
     def hyperparameters(self) -> dict[str, float]:
         """Names and default values of the numbers that `__call__` reads from `hyper`."""
         return numbers(self)
+
+    def ranges(self) -> dict[str, Range]:
+        """The values that a device may give to these numbers, for those that are not free; see `ranges_of`."""
+        return ranges_of(self, self.hyperparameters())
 
     @property
     def base(self) -> float:

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, cast
+
 from edgeopt.array_types import Array, Namespace
-from edgeopt.checks import at_least, positive, require
+from edgeopt.checks import at_least, fraction, positive, require
 
-__all__ = ["check_warmup", "half_wave", "ratio", "share", "warmed_up"]
+__all__ = ["as_rate", "as_ratio", "check_warmup", "half_wave", "ratio", "share", "warmed_up"]
 
 
-def check_warmup(lr: float, warmup: float, total: float) -> None:
+def check_warmup(lr: float, warmup: float, total: float, name: str = "total_steps") -> None:
     """Require a rate, and a warm-up that ends before the run does."""
     at_least("lr", lr, 0.0)
-    at_least("warmup", warmup, 0)
-    positive("total", total)
-    require(warmup < total, f"warmup must end before total, got warmup={warmup!r} and total={total!r}")
+    at_least("warmup_steps", warmup, 0)
+    positive(name, total)
+    require(warmup < total, f"the warm-up must end before the run, got warmup_steps={warmup!r} and {name}={total!r}")
+
+
+def as_ratio(rate: Any, settings: Mapping[str, Any]) -> float:
+    """A rate as a share of the peak `lr`, for settings that other frameworks give as rates."""
+    peak = settings.get("lr")
+    at_least("lr", peak, 0.0)
+    at_least("the lowest rate", rate, 0.0)
+    require(rate <= cast(float, peak), f"the lowest rate {rate!r} lies above lr={peak!r}")
+    return float(rate / peak) if peak else 0.0
+
+
+def as_rate(share_of_peak: Any, settings: Mapping[str, Any]) -> float:
+    """The rate that is a share of the peak `lr`."""
+    at_least("lr", settings.get("lr"), 0.0)
+    fraction("min_lr_ratio", share_of_peak, closed=True)
+    return float(share_of_peak * settings["lr"])
 
 
 def ratio(xp: Namespace, part: Array, whole: Array) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from edgeopt.components import Kind
 from edgeopt.schedules.base import Schedule
 from edgeopt.schedules.compose import Product, Sequential
 from edgeopt.schedules.constant import Constant
@@ -9,13 +10,14 @@ from edgeopt.schedules.cosine import CosineCycles, CosineRestarts
 from edgeopt.schedules.cyclic import Cyclic, OneCycle
 from edgeopt.schedules.decay import WSD, InverseSqrt, InverseTime, Noam
 from edgeopt.schedules.polynomial import REX, Linear, PiecewiseLinear, Polynomial
-from edgeopt.schedules.steps import Exponential, MultiStep, Step
-from edgeopt.schedules.warmup import WarmupCosine, WarmupLinear
+from edgeopt.schedules.steps import Exponential, MultiStep, PiecewiseConstant, Step
+from edgeopt.schedules.warmup import ConstantWithWarmup, WarmupCosine, WarmupLinear
 
-__all__ = ["SCHEDULES"]
+__all__ = ["SCHEDULE", "SCHEDULES"]
 
 SCHEDULES: dict[str, type[Schedule]] = {
     "constant": Constant,
+    "constant_with_warmup": ConstantWithWarmup,
     "cosine_cycles": CosineCycles,
     "cosine_restarts": CosineRestarts,
     "cyclic": Cyclic,
@@ -26,6 +28,7 @@ SCHEDULES: dict[str, type[Schedule]] = {
     "multi_step": MultiStep,
     "noam": Noam,
     "one_cycle": OneCycle,
+    "piecewise_constant": PiecewiseConstant,
     "piecewise_linear": PiecewiseLinear,
     "polynomial": Polynomial,
     "product": Product,
@@ -36,3 +39,10 @@ SCHEDULES: dict[str, type[Schedule]] = {
     "warmup_linear": WarmupLinear,
     "wsd": WSD,
 }
+
+SCHEDULE = Kind(
+    name="schedule",
+    base=Schedule,  # type: ignore[type-abstract]  # only instances of it are made
+    registry=SCHEDULES,
+    example="edgeopt.schedules.WarmupCosine(1e-3, warmup_steps=100, total_steps=2000)",
+)

@@ -103,7 +103,9 @@ def compose(
     decisions += unsuitable_output(model, chosen, loss)
     state = initial_state(model.parameters, model.buffers, plan.groups, seed)
     wanted = [name for name in SIGNATURES if name in signatures or (name in OPTIONAL and hessian_vector)]
-    built = {name: SIGNATURES[name](model, plan, state, targets) for name in wanted}
+    graphs = {name: SIGNATURES[name](model, plan, state, targets) for name in wanted}
+    # A graph of views that shows nothing is none.
+    built = {name: graph for name, graph in graphs.items() if graph.signature.outputs}
     manifest = Manifest(
         opset=OPSET,
         ir_version=IR_VERSION,
@@ -111,6 +113,7 @@ def compose(
         tensors=tuple(state.tensors.values()),
         accumulators=tuple(state.accumulators.values()),
         joined=tuple(state.joined.values()),
+        aliases={alias: name for alias, name in model.aliases.items() if name in state.tensors},
         hyperparameters=tuple(plan.hyperparameters()),
         inputs=(*inputs, *targets),
         outputs=tuple(outputs),
@@ -145,7 +148,7 @@ def _targets(plan: Plan, prediction: ArraySpec, inputs: Sequence[InputSpec]) -> 
     specs = plan.loss.targets(prediction)
     for metric in plan.metrics:
         metric.check(plan.loss, prediction, specs)
-    targets = [InputSpec(spec.name, "loss", spec.dtype, spec.shape) for spec in specs]
+    targets = [InputSpec(spec.name, "loss", *spec[1:]) for spec in specs]
     for target in targets:
         if target.name in [spec.name for spec in inputs]:
             raise SignatureError(

@@ -53,6 +53,7 @@ class ForwardModel:
         frozen: Parameters that the framework holds fixed, so that they are not trained unless asked for by name.
         provenance: Where it came from, for the manifest.
         decisions: What the exporter settled by itself.
+        aliases: Further names of parameters and buffers that the model uses under several, each with the name here.
     """
 
     train: ForwardGraph
@@ -62,3 +63,4 @@ class ForwardModel:
     frozen: frozenset[str] = frozenset()
     provenance: Mapping[str, str] = field(default_factory=dict)
     decisions: tuple[Decision, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-__all__ = ["ACCUMULATED_WEIGHT", "DRAWS", "SEED", "STEP", "accumulator_name", "measurement_name", "slot_name"]
+__all__ = [
+    "ACCUMULATED_WEIGHT",
+    "CHECK",
+    "DRAWS",
+    "SCHEDULE_START",
+    "SEED",
+    "STEP",
+    "accumulator_name",
+    "measurement_name",
+    "slot_name",
+]
 
 STEP = "optimizer.step"
+#: The number of updates after which the schedule began.
+SCHEDULE_START = "schedule.start"
 SEED = "random.seed"
 DRAWS = "random.draws"
 ACCUMULATED_WEIGHT = "accumulated.weight"
+CHECK = "check.written"
 
 
 def slot_name(slot: str, parameter: str) -> str:

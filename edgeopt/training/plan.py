@@ -65,8 +65,10 @@ class Plan:
         yield from group_numbers(self.groups)
         for position, transform in enumerate(self.transforms):
             owner = self.transform_name(position)
+            ranges = transform.ranges()
             for name, value in transform.hyperparameters().items():
-                yield Hyperparameter(f"{owner}.{name}", "float64", value, f"{name} of {type(transform).__name__}")
+                text = f"{name} of {type(transform).__name__}"
+                yield Hyperparameter(f"{owner}.{name}", "float64", value, text, ranges.get(name))
 
     def transform_name(self, position: int) -> str:
         """`clip_by_value`, and `clip_by_value_2` for the second of its kind."""

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from edgeopt.transforms.base import Transform
 from edgeopt.transforms.clip import ClipByGlobalNorm, ClipByValue
-from edgeopt.transforms.registry import TRANSFORMS
+from edgeopt.transforms.registry import TRANSFORM, TRANSFORMS
 
-__all__ = ["TRANSFORMS", "ClipByGlobalNorm", "ClipByValue", "Transform"]
+__all__ = ["TRANSFORM", "TRANSFORMS", "ClipByGlobalNorm", "ClipByValue", "Transform"]

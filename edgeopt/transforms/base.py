@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from edgeopt.arguments import Component
 from edgeopt.array_types import Array, Namespace
+from edgeopt.checks import ranges_of
+from edgeopt_runtime.ranges import Range
 
 __all__ = ["Transform"]
 
 
 @dataclass(frozen=True)
-class Transform(ABC):
+class Transform(metaclass=Component):
     """A pure function of all gradients together, applied before the update rule. Transforms run in the given order."""
 
     @abstractmethod
     def hyperparameters(self) -> dict[str, float]:
         """Names and default values of the numbers that `__call__` reads from `hyper`."""
+
+    def ranges(self) -> dict[str, Range]:
+        """The values that a device may give to these numbers, for those that are not free; see `ranges_of`."""
+        return ranges_of(self, self.hyperparameters())
 
     @abstractmethod
     def __call__(

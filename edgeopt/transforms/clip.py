@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from edgeopt.array_types import Array, Namespace, cast_like
+from edgeopt.array_types import Array, Namespace, cast_like, is_half
 from edgeopt.checks import at_least
 from edgeopt.transforms.base import Transform
 
@@ -14,19 +14,19 @@ __all__ = ["ClipByGlobalNorm", "ClipByValue"]
 
 @dataclass(frozen=True)
 class ClipByValue(Transform):
-    """Clamp every element of every gradient to [-max_value, max_value]. NaN stays NaN.
+    """Clamp every element of every gradient to [-clip_value, clip_value]. NaN stays NaN.
 
     Same as `torch.nn.utils.clip_grad_value_`.
     """
 
-    max_value: float
+    clip_value: float
 
     def __post_init__(self) -> None:
-        at_least("max_value", self.max_value, 0.0)
+        at_least("clip_value", self.clip_value, 0.0)
 
     def hyperparameters(self) -> dict[str, float]:
         """Return the bound."""
-        return {"max_value": float(self.max_value)}
+        return {"clip_value": float(self.clip_value)}
 
     def __call__(
         self,
@@ -37,7 +37,7 @@ class ClipByValue(Transform):
         step: Array,
     ) -> tuple[list[Array], dict[str, Array]]:
         """Return the clamped gradients and no metric."""
-        bound = hyper["max_value"]
+        bound = hyper["clip_value"]
         return [xp.clip(g, cast_like(xp, -bound, g), cast_like(xp, bound, g)) for g in grads], {}
 
 
@@ -53,7 +53,8 @@ class ClipByGlobalNorm(Transform):
 
     A norm that is not finite is not caught, as in `torch.nn.utils.clip_grad_norm_` with its defaults: an infinite norm
     makes the factor 0, so finite gradients vanish and infinite ones become NaN; a NaN norm makes every gradient NaN.
-    Squares are summed in the gradient's dtype, so in float32 the norm is infinite from about 1.8e19 on.
+    Squares are summed in the gradient's dtype, but those of float16 in float32: from about 1.8e19 on the norm is
+    infinite, and elements below about 1e-23 do not count in it, which for any bound is the same.
     """
 
     max_norm: float
@@ -77,7 +78,8 @@ class ClipByGlobalNorm(Transform):
         # The sums over single tensors are scalars: adding them in float64 costs nothing.
         total = xp.asarray(0.0, dtype=xp.float64)
         for grad in grads:
-            total = total + xp.astype(xp.sum(grad * grad), xp.float64)
+            wide = xp.astype(grad, xp.float32) if is_half(grad) else grad
+            total = total + xp.astype(xp.sum(wide * wide), xp.float64)
         norm = xp.sqrt(total)
         factor = xp.minimum(hyper["max_norm"] / (norm + 1e-6), 1.0)
         return [g * cast_like(xp, factor, g) for g in grads], {"grad_norm": norm}

@@ -4,40 +4,55 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, get_args
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
 from edgeopt.bundle import Bundle
-from edgeopt.errors import ConfigurationError, SignatureError, UnsupportedModelError
+from edgeopt.components import described
+from edgeopt.errors import ConfigurationError, SignatureError
 from edgeopt.losses import Loss
-from edgeopt.metrics import Metric
+from edgeopt.metrics import METRIC, Metric
 from edgeopt.optimizers import OptimizerLike
 from edgeopt.training import BatchNorm, ForwardModel, compose
 from edgeopt.transforms import Transform
+from edgeopt_exporters.given import (
+    INSTEAD,
+    as_loss,
+    as_optimizer,
+    as_transforms,
+    refuse_labels,
+    refuse_model,
+)
 from edgeopt_exporters.onnx_file import from_onnx
 from edgeopt_exporters.onnx_file.modes import BatchNormMode
+from edgeopt_exporters.onnx_file.reading import of_bytes
 from edgeopt_exporters.saying import say
 from edgeopt_exporters.verification import Reference, verify
+from edgeopt_runtime.calls import answered
 from edgeopt_runtime.manifest import Decision
 
 __all__ = ["export"]
 
 
+@answered(
+    ConfigurationError, INSTEAD, needed={"model": "...", "loss": '"cross_entropy"', "optimizer": '"adamw:lr=1e-3"'}
+)
 def export(
     model: Any,
     example_inputs: Any = None,
     *,
-    loss: Loss,
+    loss: Loss | type[Loss] | str | Any,
     optimizer: OptimizerLike,
-    transforms: Sequence[Transform] = (),
+    transforms: Transform | str | Iterable[Transform | type[Transform] | str] = (),
     trainable: str | Iterable[str] | None = None,
-    metrics: Sequence[Metric] = (),
+    metrics: Metric | str | Iterable[Metric | type[Metric] | str] = (),
     dynamic_batch: bool = True,
-    dynamic_shapes: Mapping[str, Mapping[int, str]] | None = None,
+    dynamic_shapes: Mapping[str, Mapping[int, str]] | Any = None,
     output: str | None = None,
     batch_norm: BatchNorm = "auto",
     fixed_inputs: Mapping[str, Any] | None = None,
@@ -53,25 +68,29 @@ def export(
     `predict`) and the state they work on; `bundle.save("name.edgeopt")` writes it.
 
     Args:
-        model: A `torch.nn.Module`, or an ONNX file (its path, an `onnx.ModelProto` or an `onnx_ir.Model`). A module in
-            evaluation mode as a whole is exported for training with `train()`; in training mode its parts keep the
-            modes they are in, so a BatchNorm put into `eval()` stays frozen.
+        model: A `torch.nn.Module`, or an ONNX file (its path, its bytes, an `onnx.ModelProto` or an `onnx_ir.Model`). A
+            module in evaluation mode as a whole is exported for training with `train()`; in training mode its parts
+            keep the modes they are in, so a BatchNorm put into `eval()` stays frozen.
         example_inputs: A tensor, a tuple of arguments in the order of `forward`, or a mapping by its parameter names.
             The tensors of a list or tuple among them are the inputs `name_0`, `name_1`, those of a dict `name.key`, of
             a NamedTuple `name.field`; None, numbers and strings are part of the graph. An argument that is the only
             one and a list or dict itself is given in a tuple. An ONNX file needs no examples; where its dimensions
             are symbolic, they give sizes to those that shall be fixed.
-        loss: What is minimised, `edgeopt.losses.CrossEntropy()`; it adds its targets to the inputs of a batch.
-        optimizer: The update rule, `edgeopt.optimizers.AdamW(lr=…)`; `lr` is a number or a schedule. For other settings
-            or another rule for some parameters: `[Group("*.bias", weight_decay=0.0), AdamW(lr=…)]`.
+        loss: What is minimised, `edgeopt.losses.CrossEntropy()`, or its name, `"cross_entropy:label_smoothing=0.1"`; or
+            a loss of `torch.nn` that has an equal here. It adds its targets to the inputs of a batch.
+        optimizer: The update rule, `edgeopt.optimizers.AdamW(lr=…)`, or its name, `"adamw:lr=1e-3"`; `lr` is a number
+            or a schedule. For other settings or another rule for some parameters:
+            `[Group("*.bias", weight_decay=0.0), AdamW(lr=…)]`. An optimizer of `torch.optim` that holds parameters of
+            the model is taken over with its groups; where it holds only some of them, only those train.
         transforms: What happens to gradients before the update, in order: `[ClipByGlobalNorm(1.0)]`.
         trainable: Shell-style patterns of parameter names, one or several (`"classifier.*"`). None trains every
             parameter with `requires_grad`. The rest stays as it is, and is in the bundle all the same.
-        metrics: What is reported beside the loss, `[edgeopt.metrics.Accuracy()]`.
+        metrics: What is reported beside the loss, `[edgeopt.metrics.Accuracy()]` or `["accuracy"]`.
         dynamic_batch: Whether axis 0 of the first input, and of the others that have the same size there, is the
             symbolic dimension "batch", where the model computes the same at another size. An ONNX file's own symbolic
             dimensions stay where it runs at a second size; one that has none gets this one where that gives the same.
-        dynamic_shapes: More symbolic dimensions, by input and axis: `{"tokens": {1: "sequence"}}`.
+        dynamic_shapes: More symbolic dimensions, by input and axis: `{"tokens": {1: "sequence"}}`; or in one of the
+            forms of `torch.export.export`.
         output: The model output that loss and metrics read, by name; the first by default. In an ONNX file, any tensor
             will do: the logits in front of a Softmax. Of a module that returns more in training than in evaluation
             (auxiliary heads), the training output that evaluation returns.
@@ -93,6 +112,7 @@ def export(
             `bundle.decisions` in any case.
 
     Raises:
+        ConfigurationError: The loss, optimizer, a transform or a metric is none, or has no equal here.
         UnsupportedModelError: The model is of an unknown kind, its framework cannot export it, or no gradient of the
             loss reaches a trainable parameter.
         SignatureError: Inputs, outputs and targets do not fit together.
@@ -102,24 +122,34 @@ def export(
     """
     if batch_norm not in get_args(BatchNorm):
         raise ConfigurationError(f"batch_norm must be one of {', '.join(get_args(BatchNorm))}, got {batch_norm!r}.")
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise ConfigurationError(f"seed must be a whole number, at least 0; got {described(seed)}.")
+    if not isinstance(recompute, Iterable):  # which text is, too
+        raise ConfigurationError(f"recompute must be 'auto' or patterns of module names; got {described(recompute)}.")
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        model = of_bytes(bytes(model))
+    # Whoever holds a torch module has imported torch; asking for it here would cost everyone else its import.
+    torch = sys.modules.get("torch")
+    is_module = torch is not None and isinstance(model, torch.nn.Module)
+    if not is_module and not _is_onnx(model):
+        raise refuse_model(model)
+    given = as_optimizer(optimizer, trainable, model if is_module else None)
     shapes: dict[str, Any] = {"dynamic_batch": dynamic_batch, "dynamic_shapes": dynamic_shapes}
     settings: dict[str, Any] = {
-        "loss": loss,
-        "optimizer": optimizer,
-        "transforms": transforms,
-        "metrics": metrics,
-        "trainable": trainable,
+        "loss": as_loss(loss),
+        "optimizer": given.groups,
+        "transforms": as_transforms(transforms),
+        "metrics": METRIC.several(metrics),
+        "trainable": given.trainable,
         "output": output,
         "seed": seed,
         "hessian_vector": hessian_vector,
         "recompute": recompute,
         "batch_norm": batch_norm,
     }
-    # Whoever holds a torch module has imported torch; asking for it here would cost everyone else its import.
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(model, torch.nn.Module):
+    if is_module:
         bundle = _export_module(model, example_inputs, shapes, fixed_inputs, settings, check=check)
-    elif _is_onnx(model):
+    else:
         mode: BatchNormMode = "file" if batch_norm == "auto" else batch_norm
         forward = from_onnx(
             model,
@@ -131,8 +161,7 @@ def export(
             check=check,
         )
         bundle = Bundle.of(compose(forward, **settings))
-    else:
-        raise UnsupportedModelError(f"Cannot export a {type(model).__name__}; give a torch.nn.Module or an ONNX file.")
+    bundle = _with_decisions(bundle, given.decisions)
     say(bundle.decisions, verbose=verbose)
     return bundle
 
@@ -151,8 +180,7 @@ def _export_module(
     if not check:
         return bundle
     verdict = verify(bundle, forward, settings, reference)
-    asked = {name for own in (shapes["dynamic_shapes"] or {}).values() for name in own.values()}
-    if refused := {name: why for name, why in verdict.unproven.items() if name in asked}:
+    if refused := {name: why for name, why in verdict.unproven.items() if name in reference.asked}:
         listing = "".join(f"\n  - {name!r}: {why}" for name, why in refused.items())
         raise SignatureError(
             f"These dimensions cannot be symbolic:{listing}\nLeave them out of dynamic_shapes, so that they keep the "
@@ -182,12 +210,11 @@ def _from_torch(
 
     if example_inputs is None:
         raise SignatureError("A torch.nn.Module needs example_inputs.")
-    of_files = {"fixed_inputs": fixed_inputs is not None, 'batch_norm="file"': settings["batch_norm"] == "file"}
-    given = [name for name, is_given in of_files.items() if is_given]
-    if given:
-        raise SignatureError(
-            f"{' and '.join(given)} is for ONNX files; a module's parts say themselves how they train."
-        )
+    refuse_labels(module, example_inputs, settings["output"])
+    if fixed_inputs is not None:
+        raise SignatureError("fixed_inputs is for ONNX files; a module's examples may hold numbers that never change.")
+    if settings["batch_norm"] == "file":
+        raise SignatureError('batch_norm="file" is for ONNX files; a module\'s parts say themselves how they train.')
     return from_torch(module, example_inputs, **shapes, output=settings["output"])
 
 

@@ -11,8 +11,8 @@ from edgeopt_runtime.manifest import Decision
 
 __all__ = ["say"]
 
-# From `warnings.warn` in `say` up to whoever called `edgeopt.export`.
-_CALLER = 3
+# From `warnings.warn` in `say`, over `export` and what checks its arguments, up to whoever called `edgeopt.export`.
+_CALLER = 4
 
 
 def say(decisions: Iterable[Decision], *, verbose: bool) -> None:

@@ -72,3 +72,10 @@ def test_saved_graphs_are_onnx_models(bundle, tmp_path):
     bundle.save(tmp_path / "gain")
     for name in ("step.onnx", "predict.onnx"):
         onnx.checker.check_model(onnx.load(tmp_path / "gain" / name), full_check=True)
+
+
+def test_the_representation_is_a_line(bundle):
+    assert repr(bundle) == (
+        "Bundle(parameters: 1, trainable: 1; state: 2 tensors of 12 bytes; batch: `x float32 ['n']`; "
+        "graphs: predict, step)"
+    )

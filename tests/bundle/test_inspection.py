@@ -4,6 +4,11 @@ import json
 import subprocess
 import sys
 
+import pytest
+
+from edgeopt.bundle import inspect
+from edgeopt_runtime import GraphError
+
 
 def test_tensors_are_listed_with_their_sizes(bundle):
     report = bundle.inspect()
@@ -39,3 +44,9 @@ def test_the_package_is_imported_without_onnx_and_torch():
     code = "import sys, edgeopt.bundle; print([name for name in ('onnx', 'onnx_ir', 'torch') if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("content", [b"\xff" * 9, b":\x02\xff\xff", b"hello"])
+def test_a_graph_that_is_none_is_refused(bundle, content):
+    with pytest.raises(GraphError, match="predict is no ONNX model"):
+        inspect(bundle.manifest, {**bundle.graphs, "predict.onnx": content})

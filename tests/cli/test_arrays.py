@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from edgeopt.cli.arrays import Samples, read_samples, write_arrays
 from edgeopt.cli.errors import CommandError
+from edgeopt.errors import EdgeoptError
 from edgeopt_runtime.manifest import InputSpec
 
 SPECS = (InputSpec("x", "model", "float32", ("batch", 2)), InputSpec("target", "loss", "int64", ("batch",)))
@@ -24,7 +26,9 @@ def save(path: Path, **arrays: Any) -> Path:
 
 
 def test_arrays_are_read_by_name(tmp_path: Path) -> None:
-    samples = read_samples(save(tmp_path / "data", x=np.ones((3, 2)), target=np.arange(3), other=np.ones(9)), SPECS)
+    samples = read_samples(
+        save(tmp_path / "data", x=np.ones((3, 2), np.float32), target=np.arange(3), other=np.ones(9)), SPECS
+    )
     assert samples.count == 3
     assert samples.arrays.keys() == {"x", "target"}
     assert samples.fixed_batch is None
@@ -71,7 +75,7 @@ def test_an_epoch_holds_every_sample_once(count: int, size: int, seed: int) -> N
 
 
 def test_a_fixed_batch_size_holds(tmp_path: Path) -> None:
-    samples = read_samples(save(tmp_path / "data.npz", x=np.ones((10, 2))), FIXED)
+    samples = read_samples(save(tmp_path / "data.npz", x=np.ones((10, 2), np.float32)), FIXED)
     assert samples.batch_size(None) == samples.batch_size(4) == 4
     assert [len(batch["x"]) for batch in samples.shuffled(4, np.random.default_rng(0))] == [4, 4]
     with pytest.raises(CommandError, match="takes batches of 4 only, not of 5"):
@@ -95,3 +99,21 @@ def test_what_is_written_is_read_back_under_any_name(tmp_path: Path) -> None:
 def test_a_path_that_cannot_be_written_is_an_error_of_ours(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="cannot be written"):
         write_arrays(tmp_path / "nowhere" / "out.npz", {"x": np.ones(1)})
+
+
+def test_arrays_are_not_written_over_a_device(tmp_path):
+    (tmp_path / "out.npz").symlink_to("/dev/null")
+    with pytest.raises(CommandError, match="is a device"):
+        write_arrays(tmp_path / "out.npz", {"x": np.ones(1)})
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_damaged_files_are_errors_of_ours(tmp_path: Path, seed: int) -> None:
+    path = tmp_path / "data.npz"
+    np.savez_compressed(path, x=np.ones((30, 2), np.float32), target=np.arange(30))
+    rng, content = np.random.default_rng(seed), bytearray(path.read_bytes())
+    for place in rng.integers(0, len(content), 6):
+        content[place] = rng.integers(0, 256)
+    path.write_bytes(content[: rng.integers(len(content) // 2, len(content) + 1)] if seed % 2 else content)
+    with contextlib.suppress(EdgeoptError):
+        assert read_samples(path, SPECS).count == 30

@@ -8,6 +8,7 @@ import onnx.parser
 import pytest
 
 from edgeopt.bundle import Bundle
+from edgeopt.cli.components import build_optimizer
 
 
 @pytest.fixture
@@ -20,8 +21,8 @@ def here(run: Any, folder: Path, tmp_path: Path) -> Path:
 def test_options_reach_the_bundle(run: Any, here: Path) -> None:
     result = run(
         *("export", "a_model:build", "--out", "made.edgeopt", "--loss", "cross_entropy:label_smoothing=0.1"),
-        *("--optimizer", "sgd:momentum=0.9", "--lr", 0.5, "--schedule", "warmup_linear:warmup=3,total=30"),
-        *("--transform", "clip_by_value:max_value=2", "--transform", "clip_by_global_norm:max_norm=1"),
+        *("--optimizer", "sgd:momentum=0.9", "--lr", 0.5, "--schedule", "warmup_linear:warmup_steps=3,total_steps=30"),
+        *("--transform", "clip_by_value:clip_value=2", "--transform", "clip_by_global_norm:max_norm=1"),
         *("--metric", "accuracy", "--trainable", "2.*", "--seed", 7),
     )
     assert result.code == 0
@@ -30,10 +31,10 @@ def test_options_reach_the_bundle(run: Any, here: Path) -> None:
     bundle = Bundle.load(here / "made.edgeopt")
     assert {spec.name: spec.default for spec in bundle.manifest.hyperparameters} == {
         "schedule.lr": 0.5,
-        "schedule.warmup": 3.0,
-        "schedule.total": 30.0,
+        "schedule.warmup_steps": 3.0,
+        "schedule.total_steps": 30.0,
         "optimizer.momentum": 0.9,
-        "clip_by_value.max_value": 2.0,
+        "clip_by_value.clip_value": 2.0,
         "clip_by_global_norm.max_norm": 1.0,
     }
     trainable = [spec.name for spec in bundle.manifest.tensors if spec.trainable]
@@ -65,8 +66,8 @@ def test_a_model_that_cannot_be_had_is_an_error_of_ours(run: Any, here: Path, mo
     ("arguments", "message"),
     [
         (["a_model", "--loss", "mse"], "does not look like module:function or file.onnx"),
-        (["a_model:build", "--loss", "mse", "--optimizer", "adamx"], "there is no optimizer 'adamx'"),
-        (["a_model:build", "--loss", "mean"], "there is no loss 'mean'"),
+        (["a_model:build", "--loss", "mse", "--optimizer", "adamx"], "There is no optimizer 'adamx'"),
+        (["a_model:build", "--loss", "mean"], "There is no loss 'mean'"),
     ],
 )
 def test_wrong_words_are_wrong_usage(run: Any, here: Path, arguments: list[str], message: str) -> None:
@@ -121,3 +122,44 @@ def test_a_fixed_input_without_a_value(run: Any, tmp_path: Path) -> None:
     result = run("export", "model.onnx", "--out", "made", "--loss", "mse", "--fixed-input", "scale")
     assert result.code == 2
     assert "does not look like NAME=VALUE" in result
+
+
+RATES = {
+    "adamw:lr=0.1": ((), 0.1),
+    "adamw": ((), 1e-3),
+    "prodigy": ((), 1.0),
+    "sgd:momentum=0.9": (("--lr", 0.5), 0.5),
+    "lion:lr=0.2": (("--schedule", "warmup_linear:warmup_steps=3,total_steps=30"), 0.2),
+    "lion": (("--schedule", "warmup_linear:lr=0.3,warmup_steps=3,total_steps=30"), 0.3),
+    "nadam": (("--schedule", "step:step_size=3", "--lr", 0.4), 0.4),
+    "radam": (("--schedule", "step:step_size=3"), 1e-3),
+    "muon": (("--schedule", "noam"), 1.0),
+}
+
+
+@pytest.mark.parametrize("optimizer", RATES)
+def test_the_rate_is_what_was_said(optimizer: str) -> None:
+    options, rate = RATES[optimizer]
+    given = dict(zip(options[::2], options[1::2], strict=True))
+    rule = build_optimizer(optimizer, given.get("--lr"), given.get("--schedule"))  # type: ignore[arg-type]
+    assert rule.schedule.hyperparameters()["lr"] == rate
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--optimizer", "adamw:lr=0.1", "--lr", 0.2),
+        ("--optimizer", "adamw:lr=0.1", "--schedule", "step:step_size=3,lr=0.1"),
+        ("--schedule", "step:step_size=3,lr=0.1", "--lr", 0.1),
+    ],
+)
+def test_a_rate_that_is_said_twice_is_wrong_usage(run: Any, here: Path, options: tuple[object, ...]) -> None:
+    result = run("export", "a_model:build", "--loss", "mse", "--out", "made.edgeopt", *options)
+    assert result.code == 2
+    assert "give it once" in result
+
+
+def test_where_a_bundle_goes_is_looked_at_before_the_model(run: Any, here: Path) -> None:
+    result = run("export", "no_such_module:build", "--loss", "mse", "--out", "nowhere/made.edgeopt")
+    assert result.code == 1
+    assert "there is no folder nowhere" in result

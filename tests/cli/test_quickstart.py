@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from edgeopt.cli.quickstart.digits import Digits, load_digits, split
+from edgeopt.cli.quickstart.network import lowest_loss
 from edgeopt_runtime import TrainingSession
 
 
@@ -51,6 +53,15 @@ def test_the_quickstart_reaches_97_percent_on_held_out_digits(run: Any, digits: 
     assert picture.startswith(b"\x89PNG")
     width, height = struct.unpack(">II", picture[16:24])
     assert (width, height) == (960, 540)
+
+
+def test_no_loss_is_below_the_line_in_the_picture() -> None:
+    """Against PyTorch, with the best logits there are: those that give the smoothed labels themselves."""
+    labels = torch.arange(10)
+    smoothed = torch.full((10, 10), 0.01).double() + 0.9 * torch.eye(10).double()
+    loss = torch.nn.functional.cross_entropy(smoothed.log(), labels, label_smoothing=0.1)
+    assert lowest_loss() == pytest.approx(loss.item(), rel=1e-12)
+    assert round(lowest_loss(), 2) == 0.50
 
 
 def test_what_is_missing_is_said_before_anything_is_done(

@@ -19,7 +19,9 @@ SCHEDULE = {
 
 
 def test_an_optimizer_and_its_schedule_are_read() -> None:
-    rule = optimizer_from_config({"name": "adam", "learning_rate": SCHEDULE, "beta_1": 0.8, "epsilon": 1e-6})
+    rule = optimizer_from_config(
+        {"class_name": "Adam", "config": {"learning_rate": SCHEDULE, "beta_1": 0.8, "epsilon": 1e-6}}
+    )
     assert rule == Adam(Exponential(0.1, 0.5, 10), beta1=0.8, eps=1e-6, eps_hat=True, decay="before")
     assert schedule_from_config(SCHEDULE) == rule.schedule
     assert edgeopt.compat.keras.optimizer_from_config is optimizer_from_config
@@ -27,7 +29,7 @@ def test_an_optimizer_and_its_schedule_are_read() -> None:
 
 def test_what_has_no_equal_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="ClipByValue"):
-        optimizer_from_config({"name": "adam", "learning_rate": 0.1, "clipvalue": 1.0})
+        optimizer_from_config({"class_name": "Adam", "config": {"learning_rate": 0.1, "clipvalue": 1.0}})
     with pytest.raises(ConfigurationError, match="Unknown"):
         schedule_from_config({"class_name": "Unknown"})
 

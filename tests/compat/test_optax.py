@@ -111,7 +111,7 @@ def test_every_rule_runs_under_jit_as_it_does_in_numpy(name: str, double: None) 
 
 def test_wrappers_keep_their_own_slots() -> None:
     start = {"w": np.array([1.0, 2.0])}
-    transformation = gradient_transformation(Lookahead(SGD(0.1), every=2, alpha=0.5))
+    transformation = gradient_transformation(Lookahead(SGD(0.1), k=2, alpha=0.5))
     state, params = transformation.init(start), start
     for _ in range(2):
         updates, state = transformation.update({"w": np.ones(2)}, state, params)

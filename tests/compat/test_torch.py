@@ -385,7 +385,7 @@ def test_the_closure_gives_the_value_of_the_loss(rule: Optimizer) -> None:
 
 def test_a_wrapper_leaves_a_collective_rule_its_group() -> None:
     ours, theirs = network(), network()
-    train(ours, RuleOptimizer(ours.parameters(), Lookahead(DoG(reps_rel=0.1), every=9)), 4)
+    train(ours, RuleOptimizer(ours.parameters(), Lookahead(DoG(reps_rel=0.1), k=9)), 4)
     train(theirs, RuleOptimizer(theirs.parameters(), DoG(reps_rel=0.1)), 4)
     assert distance(ours, theirs) == 0.0
 
@@ -439,8 +439,8 @@ def test_what_cannot_be_had_is_refused() -> None:
         RuleOptimizer([parameter], Labelled())
     with pytest.raises(ConfigurationError, match="must be an update rule, got 'adam'"):
         RuleOptimizer([parameter], "adam")  # type: ignore[arg-type] # on purpose
-    with pytest.raises(ConfigurationError, match="has no setting betas"):
-        RuleOptimizer([{"params": [parameter], "betas": (0.9, 0.99)}], Adam(0.1))
+    with pytest.raises(ConfigurationError, match="has no setting 'momenta'; it has"):
+        RuleOptimizer([{"params": [parameter], "momenta": (0.9, 0.99)}], Adam(0.1))
     with pytest.raises(ConfigurationError, match="Adam: there is no beta1"):
         RuleOptimizer([parameter], Adam(0.1)).load_state_dict(RuleOptimizer([parameter], SGD(0.1)).state_dict())
     optimizer = RuleOptimizer([parameter], SGD(0.1))
@@ -451,7 +451,7 @@ def test_what_cannot_be_had_is_refused() -> None:
 
 def test_wrappers_of_rules_work_too() -> None:
     ours, theirs = network(), network()
-    lookahead = RuleOptimizer(ours.parameters(), Lookahead(SGD(0.1), every=3, alpha=0.5))
+    lookahead = RuleOptimizer(ours.parameters(), Lookahead(SGD(0.1), k=3, alpha=0.5))
     assert lookahead.param_groups[0]["lookahead.alpha"] == 0.5
     train(ours, lookahead, 3)
     train(theirs, torch.optim.SGD(theirs.parameters(), lr=0.1), 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,9 @@ from torch import nn
 import edgeopt
 from edgeopt.compat.torch import load_torch_state, torch_state
 from edgeopt.compat.torch.state import PREFIX, STEP
+from edgeopt.errors import ConfigurationError
 from edgeopt.optimizers import SGD, AdamW, Optimizer, from_config
+from edgeopt.schedules import Constant
 from edgeopt.training import names as training_names
 from edgeopt_runtime import StateError
 
@@ -108,9 +111,9 @@ def test_training_begun_in_torch_goes_on_here(kind: str) -> None:
     middle = reference.run(range(5))
     rule = from_config(reference.optimizer)
     assert isinstance(rule, Optimizer)
-    state = dict(load_torch_state(blank(rule, middle), reference.optimizer.state_dict(), list(SHAPES)))
-    if kind != "SGD":
-        assert state[STEP] == 5
+    step = 5 if kind == "SGD" else None  # which does not count
+    state = dict(load_torch_state(blank(rule, middle), reference.optimizer.state_dict(), list(SHAPES), step=step))
+    assert state[STEP] == 5
     params, _ = ours(rule, middle, state, range(5, 12))
     close(params, reference.run(range(5, 12)))
 
@@ -142,7 +145,8 @@ def test_muons_momentum_goes_both_ways() -> None:
     rule = from_config(optimizer)
     assert isinstance(rule, Optimizer)
     state = blank(rule, {"layer.weight": param.detach().numpy()})
-    loaded = load_torch_state(state, optimizer.state_dict(), ["layer.weight"])
+    loaded = load_torch_state(state, optimizer.state_dict(), ["layer.weight"], step=3)
+    assert loaded[STEP] == 3
     np.testing.assert_array_equal(
         loaded["optimizer.momentum_buffer.layer.weight"], optimizer.state[param]["momentum_buffer"].numpy()
     )
@@ -214,6 +218,76 @@ def test_before_the_first_update_there_is_nothing_to_carry(bundle: edgeopt.Bundl
     assert torch_state(bundle, optimizer, names)["state"] == {}
     loaded = load_torch_state(bundle, optimizer.state_dict(), names)
     assert all(np.array_equal(loaded.state[name], bundle.state[name]) for name in bundle.state)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [("SGD", {"momentum": 0.9}), ("SGD", {}), ("Muon", {}), ("Adam", {}), ("RMSprop", {})],
+    ids=str,
+)
+def test_a_schedule_goes_on_where_torch_stopped(kind: str, settings: dict[str, Any]) -> None:
+    torch.set_default_dtype(torch.float32)
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3, bias=False)
+    optimizer = getattr(torch.optim, kind)(model.named_parameters(), lr=0.1, **settings)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=40)
+
+    def train(count: int) -> list[float]:
+        rates = []
+        for _ in range(count):
+            rates.append(optimizer.param_groups[0]["lr"])
+            optimizer.zero_grad()
+            model(torch.ones(2, 4)).square().sum().backward()
+            optimizer.step()
+            scheduler.step()
+        return rates
+
+    train(20)
+    saved = copy.deepcopy(optimizer.state_dict())  # whose counts are the live ones
+    described = {"name": "CosineAnnealingLR", "kwargs": {"T_max": 40}}
+    config = {"name": kind, "param_groups": saved["param_groups"], "scheduler": described}
+    rule = from_config(config)
+    moving = edgeopt.export(model, torch.ones(2, 4), loss=edgeopt.losses.MSE(), optimizer=rule)
+    batch = (np.ones((2, 4), np.float32), np.zeros((2, 3), np.float32))
+    if kind in ("SGD", "Muon"):
+        with pytest.raises(StateError, match="does not count its updates"):
+            load_torch_state(moving, saved)
+    loaded = load_torch_state(moving, saved, scheduler=scheduler.state_dict())
+    assert loaded.state[STEP] == load_torch_state(moving, saved, step=20).state[STEP] == 20
+    session = loaded.session()
+    np.testing.assert_allclose([session.step(batch)["lr"] for _ in range(3)], train(3), rtol=1e-6)
+
+    fixed = replace(rule, lr=0.1)  # type: ignore[type-var] # a rule
+    constant = edgeopt.export(model, torch.ones(2, 4), loss=edgeopt.losses.MSE(), optimizer=fixed)
+    assert int(load_torch_state(constant, saved).state[STEP]) == (
+        20 if kind in ("Adam", "RMSprop") else bool(saved["state"])
+    )
+    with pytest.raises(ConfigurationError, match="a scheduler has moved the rate from"):
+        from_config({"name": kind, "param_groups": saved["param_groups"]})
+    assert from_config({**config, "scheduler": None}).schedule == Constant(saved["param_groups"][0]["lr"])  # type: ignore[union-attr]
+
+
+def test_counts_that_contradict_each_other_are_refused() -> None:
+    reference = Torch("AdamW", start())
+    middle = reference.run(range(3))
+    saved, names, state = reference.optimizer.state_dict(), list(SHAPES), blank(AdamW(), middle)
+    with pytest.raises(StateError, match="stepped 2 times and the optimizer 3 times"):
+        load_torch_state(state, saved, names, scheduler={"last_epoch": 2})
+    assert load_torch_state(state, saved, names, scheduler={"last_epoch": 3})[STEP] == 3
+    assert load_torch_state(state, saved, names, scheduler={"last_epoch": 2}, step=9)[STEP] == 9
+    with pytest.raises(StateError, match="with `last_epoch`"):
+        load_torch_state(state, saved, names, scheduler={})
+    for wrong in (-1, 2.5, True, 2**63):
+        with pytest.raises(StateError, match="step must be the number"):
+            load_torch_state(state, saved, names, step=wrong)  # type: ignore[arg-type] # wrong on purpose
+    with pytest.raises(ConfigurationError, match="begins in the middle"):
+        from_config(
+            {
+                "name": "SGD",
+                "defaults": {},
+                "scheduler": {"name": "StepLR", "kwargs": {"step_size": 3, "last_epoch": 4}},
+            }
+        )
 
 
 def test_the_names_are_those_of_the_training_package() -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 import edgeopt
-from edgeopt.losses import CrossEntropy
+from edgeopt.losses import MSE, CrossEntropy
 from edgeopt.metrics import Accuracy
 from edgeopt.optimizers import SGD, AdamW, Optimizer
 from edgeopt.schedules import WarmupCosine
@@ -63,6 +63,18 @@ def tokens(rng: np.random.Generator, count: int) -> NDArray[np.int64]:
     return rng.integers(0, 20, (count, 6))
 
 
+class Length(nn.Module):
+    """The length of a product; its slope at zero is NaN, where the loss is finite."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Large enough to be looked through as a matrix.
+        self.weight = nn.Parameter(torch.ones(64, 65))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x @ self.weight).square().sum(1).sqrt()
+
+
 def sgd() -> Optimizer:
     return SGD(lr=0.05, momentum=0.9, nesterov=True)
 
@@ -70,7 +82,7 @@ def sgd() -> Optimizer:
 def adamw() -> Optimizer:
     # Some gradients here are zero but for rounding (biases in front of BatchNorm, of attention's keys). With the usual
     # eps Adam would make whole steps of them, different ones on each release.
-    return AdamW(lr=WarmupCosine(1e-2, warmup=2, total=6), weight_decay=0.01, eps=1e-4)
+    return AdamW(lr=WarmupCosine(1e-2, warmup_steps=2, total_steps=6), weight_decay=0.01, eps=1e-4)
 
 
 CASES: dict[str, tuple[Any, Any, Any]] = {
@@ -104,6 +116,8 @@ def main(folder: Path) -> None:
         results["predict"] = np.asarray(session.predict(batch[0]))
         results |= {f"parameter.{key}": array for key, array in session.parameters().items()}
         np.savez(folder / f"{name}.npz", allow_pickle=False, **results)
+    length = edgeopt.export(Length(), torch.ones(2, 64), loss=MSE(), optimizer=AdamW(lr=1e-3))
+    length.save(folder / "length.edgeopt")
 
 
 if __name__ == "__main__":

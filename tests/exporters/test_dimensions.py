@@ -138,11 +138,11 @@ def test_a_dimension_that_was_asked_for_is_refused_by_name(function: Any, cause:
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        ({"x": {2: "t"}}, r"axis 2, but its example has shape \(5, 6\)"),
+        ({"x": {2: "t"}}, r"axis 2 of 'x', whose shape is \(5, 6\)"),
         ({"x": {-3: "t"}}, "axis -3"),
         ({"x": {"1": "t"}}, "axis '1'"),
         ({"x": {1: 3}}, r"dynamic_shapes\['x'\]\[1\] is 3"),
-        ({"x": ["t"]}, r"give \{axis: name\}"),
+        ({"x": ["t"]}, "has 1 entries, but 'x' has 2 axes"),
         ({"x": {1: "t", -1: "u"}}, "axis 1 twice"),
         ({"x": {1: "batch"}}, "sizes 5 and 6"),
         ({"x": {1: "t"}, "y": {1: "t"}}, "axis 1 of 'x' and axis 1 of 'y'"),

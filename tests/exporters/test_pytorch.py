@@ -242,7 +242,7 @@ def test_unknown_names_and_kinds() -> None:
         export(nn.Linear(3, 2), torch.randn(4, 3), output="logits")
     with pytest.raises(SignatureError, match="dynamic_shapes names"):
         export(nn.Linear(3, 2), torch.randn(4, 3), dynamic_shapes={"x": {1: "length"}})
-    with pytest.raises(UnsupportedModelError, match="Cannot export a dict"):
+    with pytest.raises(UnsupportedModelError, match="Weights alone are no model"):
         export({}, torch.randn(4, 3))  # type: ignore[arg-type]  # the mistake under test
 
 

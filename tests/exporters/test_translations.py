@@ -183,6 +183,31 @@ GROUPS: dict[str, dict[str, Row]] = {
         ),
         "rrelu": lambda h, *_: F.rrelu(h),
     },
+    "axes": {
+        "squeeze of other lengths": lambda h, *_: h.reshape(-1, 6, 1, 1).squeeze((1, 2)).squeeze(1),
+        "ellipsis": lambda h, *_: torch.einsum("...i,ij->...j", h.reshape(-1, 2, 3), weights(h)[:3, None] + h[:3, :3]),
+        "ellipses of different length": lambda h, *_: torch.einsum("b...i,...i->b...", h.reshape(-1, 2, 3), h[0, :3]),
+        "scalars": lambda h, *_: h * h.mean().sum(0) + h.sum().amax(0) * h.mean().prod(0),
+        "order of scalars": lambda h, *_: (
+            h * h.mean().topk(1, 0).values + h.mean().sort(0).values + h.mean().max(0).values
+        ),
+        "ranks of scalars": lambda h, *_: (
+            h * h.mean().kthvalue(1, 0).values + h.mean().median(0).values + h.mean().cummax(0).values
+        ),
+        "mean scattered into a scalar": lambda h, *_: (
+            h * h.mean().scatter_reduce(0, torch.tensor(0), h.sum(), "mean", include_self=True)
+        ),
+        "added by scatter": lambda h, y, p: h * h.detach().scatter(1, (y * 0)[:, None], p[:, :1], reduce="add"),
+    },
+    "functions": {
+        "soft margin": lambda h, y, p: F.soft_margin_loss(20 * h, 2.0 * (y[:, None] % 2) - 1, reduction="none") / 10,
+        "copysign": lambda h, *_: torch.copysign(h, h.roll(1, 1)) + torch.copysign(h, -0.0),
+        "hypot": lambda h, *_: torch.hypot(h, h.roll(1, 1)),
+        "hardsigmoid": lambda h, *_: F.hardsigmoid(h.detach() * 4) * h,
+        "log_ndtr": lambda h, *_: torch.special.log_ndtr(20 * h) / 100,
+        "divided by integers": lambda h, y, p: torch.divide(h, y[:, None] + 1) + torch.multiply(h, y[:, None]),
+        "masked variance": lambda h, *_: torch.masked.var(h, 1, keepdim=True, mask=h > -9.0),
+    },
 }
 
 

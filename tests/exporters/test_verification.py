@@ -169,6 +169,24 @@ def test_fused_attention_is_compared(dropout, kind):
     assert kinds(export(Attention(), torch.randn(2, 1, 4, 6)))["model"] == kind
 
 
+@pytest.mark.parametrize("ratio", [0.1, 0.3])
+def test_the_ratio_of_dropout_is_a_double(ratio):
+    layer = nn.TransformerEncoderLayer(6, 2, 12, dropout=ratio, batch_first=True).double()
+    assert kinds(export(layer, torch.randn(3, 4, 6, dtype=torch.float64)))["model"] == "checked"
+
+
+def test_a_graph_that_does_not_load_is_a_typed_error(translated):
+    translated(aten.relu.default, lambda x: op.Add(x, op.Constant(value_ints=[1])))
+    with pytest.raises(ExportDifferenceError, match="does not run the exported graphs"):
+        export(Relu(), torch.randn(4, 6))
+
+
+def test_a_draw_that_is_not_found_is_composed_anew(monkeypatch):
+    """Names say where random numbers are drawn; without them the graphs are made again."""
+    monkeypatch.setattr("edgeopt_exporters.verification.quartile.kind_of_draw", lambda name: None)
+    assert kinds(export(Random(), torch.randn(4, 6)))["model"] == "checked"
+
+
 def test_a_dropout_of_another_ratio_is_found(monkeypatch):
     original = exporter._translate
 
@@ -414,7 +432,7 @@ class Function(nn.Module):
 def test_instance_norm_whose_statistics_stay_would_be_found(monkeypatch):
     module = nn.Sequential(nn.Conv1d(2, 3, 1), nn.InstanceNorm1d(3, affine=True, track_running_stats=True))
     assert kinds(export(module, torch.randn(4, 2, 5)))["model"] == "checked"
-    monkeypatch.setattr("edgeopt_exporters.pytorch.captured.rewrite", lambda graph, table: None)
+    monkeypatch.setattr("edgeopt_exporters.pytorch.captured.rewrite", lambda graph, table, **settings: None)
     with pytest.raises(ExportDifferenceError, match=r"output' of predict|'1\.running_(mean|var)' after"):
         export(module, torch.randn(4, 2, 5))
 
@@ -427,7 +445,7 @@ def test_torchs_own_translations_would_be_found(monkeypatch, function, where):
     own = {operator: translation for operator, translation in TRANSLATIONS.items() if operator.namespace != "aten"}
     monkeypatch.setattr(exporter, "TRANSLATIONS", own)
     monkeypatch.setattr(exporter, "exact_casts", nullcontext)
-    monkeypatch.setattr("edgeopt_exporters.pytorch.captured.rewrite", lambda graph, table: None)
+    monkeypatch.setattr("edgeopt_exporters.pytorch.captured.rewrite", lambda graph, table, **settings: None)
     monkeypatch.setattr(capture, "FUNCTIONS", {})
     with pytest.raises(ExportDifferenceError, match=where):
         export(module, examples)

@@ -89,7 +89,7 @@ def test_targets_keep_unknown_dimensions_and_take_the_given_name(case):
     prediction = ArraySpec("logits", "float32", ("batch", 3, "height", 3))
     (spec,) = replace(case.loss, target="answer").targets(prediction)
     if case.labels == "class":
-        assert spec == ArraySpec("answer", "int64", ("batch", "height", 3))
+        assert spec == ArraySpec("answer", "int64", ("batch", "height", 3), classes=3, ignored=-100)
     else:
         assert spec == ArraySpec("answer", "float32", ("batch", 3, "height", 3))
 

@@ -107,8 +107,10 @@ def test_class_weights_may_be_any_sequence_or_array():
 
 def test_labels_have_the_logits_shape_without_the_classes():
     logits = ArraySpec("logits", "float32", ("batch", "time", 50))
-    assert CrossEntropy(class_axis=-1).targets(logits) == (ArraySpec("target", "int64", ("batch", "time")),)
-    assert CrossEntropy().targets(ArraySpec("y", "float32", (8, 10))) == (ArraySpec("target", "int64", (8,)),)
+    expected = ArraySpec("target", "int64", ("batch", "time"), classes=50, ignored=-100)
+    assert CrossEntropy(class_axis=-1).targets(logits) == (expected,)
+    expected = ArraySpec("target", "int64", (8,), classes=10, ignored=3)
+    assert CrossEntropy(ignore_index=3).targets(ArraySpec("y", "float32", (8, 10))) == (expected,)
 
 
 @pytest.mark.parametrize(

@@ -288,7 +288,7 @@ CASES = {
     ),
     "ademamix": (AdEMAMix(0.01), partial(ademamix, **ADAM, b3=0.9999, alpha=5.0, decay=0.0)),
     "ademamix, other": (
-        AdEMAMix(**other, beta3=0.98, alpha=2.0, weight_decay=0.1, warmup=15.0),
+        AdEMAMix(**other, beta3=0.98, alpha=2.0, weight_decay=0.1, t_alpha_beta3=15.0),
         partial(ademamix, **OTHER, b3=0.98, alpha=2.0, decay=0.1, warmup=15),
     ),
     "simplified ademamix": (
@@ -353,7 +353,7 @@ def test_adopt_does_not_move_at_the_first_update(train, xp, draws):
         (lambda: NAdam(variant="optax"), "variant"),  # type: ignore[arg-type] # wrong on purpose
         (lambda: QHAdam(nu2=2.0), "nu2"),
         (lambda: MADGRAD(momentum=1.0), "momentum"),
-        (lambda: AdEMAMix(beta1=0.0, warmup=10.0), "beta1"),
+        (lambda: AdEMAMix(beta1=0.0, t_alpha_beta3=10.0), "beta1"),
         (lambda: Adan(beta3=1.0), "beta3"),
         (lambda: Yogi(initial_accumulator=-1.0), "initial_accumulator"),
     ],

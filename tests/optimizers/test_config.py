@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -98,7 +99,7 @@ def test_every_torch_converter_reads_all_of_torchs_options() -> None:
 
 def test_muon_is_read_with_its_scale() -> None:
     muon = torch.optim.Muon([torch.nn.Parameter(torch.zeros(2, 2))], lr=0.1, adjust_lr_fn="match_rms_adamw", ns_steps=3)
-    assert from_config(muon) == Muon(0.1, scale="match_rms_adamw", ns_steps=3)
+    assert from_config(muon) == Muon(0.1, adjust_lr_fn="match_rms_adamw", ns_steps=3)
 
 
 def test_groups_of_named_parameters_become_groups() -> None:
@@ -377,6 +378,10 @@ def test_keras_configurations_follow_the_published_formulas(
         param = param - param * (config["weight_decay"] or 0.0) * config["learning_rate"]
         param = param + step(state, grad, t, config)
     form = {"module": "keras.optimizers", "class_name": name, "config": config, "registered_name": None}
+    if not serialized and name == "Nadam":  # which has the options of Adamax
+        with pytest.raises(ConfigurationError, match="serialize"):
+            from_config(config)
+        return
     np.testing.assert_allclose(ours(from_config(form if serialized else config)), param, rtol=1e-11, atol=1e-12)
 
 
@@ -485,7 +490,11 @@ REFUSED: list[tuple[Any, str]] = [
     ({"class_name": "Adam", "config": {"learning_rate": 0.1, "global_clipnorm": 1.0}}, "ClipByGlobalNorm"),
     ({"class_name": "Adam", "config": {"learning_rate": 0.1, "use_ema": True}}, "averages the weights"),
     ({"class_name": "Ftrl", "config": {}}, "ftrl"),
-    (Lamb(), "lamb"),
+    (Lamb(), "test_config.Lamb is a class of its own"),
+    ({"module": "keras.optimizers", "class_name": "Lamb", "config": {}}, "lamb"),
+    ({"module": "mine", "class_name": "Adam", "config": {}, "registered_name": "mine>Adam"}, "mine.Adam is a class of"),
+    ({"name": "adam", "learning_rate": 0.1, "beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7}, "several classes"),
+    ({"name": "adam", "learning_rate": 0.1}, "no option may be those of several"),
     ({"class_name": "Adam", "config": {"learning_rate": {"class_name": "LogNormal", "config": {}}}}, "LogNormal"),
     (
         {
@@ -506,3 +515,104 @@ REFUSED: list[tuple[Any, str]] = [
 def test_what_has_no_equal_is_refused(config: Any, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         from_config(config)
+
+
+def test_the_name_of_a_keras_optimizer_is_its_users() -> None:
+    """`get_config` holds the name of the instance: "adam", "adam_1" or anything, of whatever class."""
+    for name, _, own in KERAS_ROWS:
+        if name == "Nadam":
+            continue
+        config = {**KERAS_BASE, **own}
+        whole = from_config({"class_name": name, "config": config})
+        for given in (name, "adam", "rm_sprop", "adam_w_7", "my optimizer"):
+            assert from_config({"name": given, **config}) == whole
+
+
+def test_a_class_of_another_package_is_not_taken_for_that_of_its_name() -> None:
+    """As bitsandbytes has an AdamW, and transformers once had."""
+    another = type("AdamW", (torch.optim.AdamW,), {})
+    with pytest.raises(ConfigurationError, match=r"test_config\.AdamW is a class of its own"):
+        from_config(another([torch.nn.Parameter(torch.zeros(2))]))
+
+
+# Every option away from its default, of every class that has an equal: another rule or a refusal, never the same rule.
+TORCH_VALUES: dict[str, Any] = {
+    "lr": 0.25, "weight_decay": 0.125, "betas": (0.5, 0.75), "eps": 1e-3,
+    "momentum": 0.5, "dampening": 0.25, "alpha": 0.5, "rho": 0.5, "lr_decay": 0.5, "initial_accumulator_value": 0.5,
+    "momentum_decay": 0.5, "etas": (0.25, 1.5), "step_sizes": (1e-3, 1.0), "lambd": 0.5, "t0": 5.0, "beta2_decay": -0.5,
+    "d": 2.0, "ns_coefficients": (3.0, -4.0, 2.0), "ns_steps": 3, "adjust_lr_fn": "match_rms_adamw",
+}  # fmt: skip
+HOW_NOT_WHAT = {"foreach", "fused", "capturable", "differentiable"}
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_every_option_of_torch_counts(name: str) -> None:
+    cls = getattr(torch.optim, name)
+    defaults = cls([torch.nn.Parameter(torch.zeros(2, 2))]).defaults
+    plain = from_config({"name": name, "defaults": defaults})
+    for option, value in defaults.items():
+        if option in HOW_NOT_WHAT:
+            assert from_config({"name": name, "defaults": {**defaults, option: True}}) == plain
+            continue
+        other = not value if isinstance(value, bool) else TORCH_VALUES[option]
+        if isinstance(value, tuple) and option == "eps":
+            other = (1e-3, 1e-2)
+        # Nesterov's needs a momentum, and there is nothing to dampen without one.
+        rest = {**defaults, "momentum": 0.5} if name == "SGD" and option in ("nesterov", "dampening") else defaults
+        assert other != value
+        try:
+            changed = from_config(
+                {"name": name, "defaults": {**rest, option: not value if isinstance(value, bool) else other}}
+            )
+        except ConfigurationError as error:
+            assert option in str(error)  # noqa: PT017 # either of both may be right
+            continue
+        assert changed != from_config({"name": name, "defaults": rest})
+
+
+KERAS_VALUES: dict[str, Any] = {
+    "learning_rate": 0.25, "weight_decay": 0.125, "clipnorm": 1.0, "global_clipnorm": 1.0, "clipvalue": 1.0,
+    "use_ema": True, "loss_scale_factor": 2.0, "gradient_accumulation_steps": 4, "beta_1": 0.5, "beta_2": 0.5,
+    "epsilon": 2e-3, "amsgrad": True, "momentum": 0.5, "nesterov": True, "rho": 0.5, "centered": True,
+    "initial_accumulator_value": 0.5, "unknown": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "own"), [(name, own) for name, _, own in KERAS_ROWS])
+def test_every_option_of_keras_counts(name: str, own: dict[str, Any]) -> None:
+    config = {**KERAS_BASE, **own, **({"momentum": 0.25} if name == "SGD" else {})}
+    whole = from_config({"class_name": name, "config": config})
+    for option in {**config, "unknown": 0}:
+        if option in ("ema_momentum", "ema_overwrite_frequency"):  # which mean nothing without use_ema
+            continue
+        value = KERAS_VALUES[option]
+        changed = {**config, option: not config[option] if isinstance(value, bool) else value}
+        try:
+            rule = from_config({"class_name": name, "config": changed})
+        except ConfigurationError as error:
+            assert option in str(error)  # noqa: PT017 # either of both may be right
+            continue
+        assert rule != whole, option
+
+
+@pytest.mark.parametrize("name", OPTAX)
+def test_every_argument_of_optax_counts(name: str) -> None:
+    function = getattr(optax, name, None) or getattr(optax.contrib, name)
+    values: dict[str, Any] = {
+        "learning_rate": 0.25, "b1": 0.5, "b2": 0.5, "b3": 0.5, "eps": 2e-3, "eps_root": 1e-3, "mu_dtype": "float32",
+        "weight_decay": 0.125, "mask": {}, "weight_decay_mask": {}, "nesterov": True, "momentum": 0.5, "decay": 0.5,
+        "accumulator_dtype": "float32", "initial_scale": 1.0, "centered": True, "bias_correction": True, "rho": 0.5,
+        "eps_in_sqrt": False, "initial_accumulator_value": 0.5, "alpha": 2.0, "use_clipping": False,
+    }  # fmt: skip
+    rest = {"learning_rate": 0.1, **({"momentum": 0.25} if name in ("sgd", "rmsprop") else {})}
+    plain = from_config({"name": name, "kwargs": rest})
+    for argument, parameter in inspect.signature(function).parameters.items():
+        default = parameter.default
+        value = values.get(argument, "another")
+        changed = not default if isinstance(default, bool) else value
+        try:
+            rule = from_config({"name": name, "kwargs": {**rest, argument: changed}})
+        except ConfigurationError as error:
+            assert argument in str(error)  # noqa: PT017 # either of both may be right
+            continue
+        assert rule != plain, argument

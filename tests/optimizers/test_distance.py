@@ -132,7 +132,8 @@ def dog(theta, grads, *, lr=1.0, reps=1e-6, eps=1e-8, decay=0.0):
 CASES = {
     "prodigy": (Prodigy(d0=1e-4, growth_rate=1.02), partial(prodigy, d0=1e-4, growth=1.02)),
     "prodigy, other": (
-        Prodigy(0.5, 0.8, 0.95, 0.9, 1e-4, 0.1, d0=1e-3, d_coef=0.7, growth_rate=1.02, use_bias_correction=True),
+        Prodigy(0.5, betas=(0.8, 0.95, 0.9), eps=1e-4, weight_decay=0.1, d0=1e-3, d_coef=0.7, growth_rate=1.02,
+                use_bias_correction=True),
         partial(prodigy, lr=0.5, b1=0.8, b2=0.95, b3=0.9, eps=1e-4, decay=0.1, d0=1e-3, coef=0.7, growth=1.02,
                 corrected=True),
     ),
@@ -142,7 +143,8 @@ CASES = {
     ),
     "adam": (DAdaptAdam(), dadapt_adam),
     "adam, other": (
-        DAdaptAdam(0.5, 0.8, 0.95, 1e-4, weight_decay=0.1, use_bias_correction=True, d0=1e-3, growth_rate=1.05),
+        DAdaptAdam(0.5, betas=(0.8, 0.95), eps=1e-4, weight_decay=0.1, use_bias_correction=True, d0=1e-3,
+                   growth_rate=1.05),
         partial(dadapt_adam, lr=0.5, b1=0.8, b2=0.95, eps=1e-4, decay=0.1, corrected=True, d0=1e-3, growth=1.05),
     ),
     "adam, decoupled": (
@@ -161,7 +163,9 @@ CASES = {
     ),
     "adagrad": (DAdaptAdaGrad(), dadapt_adagrad),
     "adagrad, other": (
-        DAdaptAdaGrad(0.5, 0.6, 1e-3, 1e-2, weight_decay=0.1, d0=1e-3, growth_rate=1.05),
+        DAdaptAdaGrad(
+            0.5, momentum=0.6, eps=1e-3, initial_accumulator_value=1e-2, weight_decay=0.1, d0=1e-3, growth_rate=1.05
+        ),
         partial(dadapt_adagrad, lr=0.5, momentum=0.6, eps=1e-3, first=1e-2, decay=0.1, d0=1e-3, growth=1.05),
     ),
     "adan": (DAdaptAdan(growth_rate=1.02), partial(dadapt_adan, growth=1.02)),

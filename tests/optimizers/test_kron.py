@@ -66,11 +66,11 @@ def kron(
 CASES = {
     "default": (Kron(0.01), partial(kron, lr=0.01)),
     "other": (
-        Kron(0.01, beta1=0.6, precond_lr=0.2, scale=2.0, max_share=0.4, min_share=0.4, weight_decay=0.1),
+        Kron(0.01, beta1=0.6, precond_lr=0.2, precond_init_scale=2.0, max_share=0.4, min_share=0.4, weight_decay=0.1),
         partial(kron, lr=0.01, b1=0.6, rate=0.2, scale=2.0, share=0.4, least=0.4, decay=0.1),
     ),
-    "a long side has a vector": (Kron(0.01, max_size=5), partial(kron, lr=0.01, most=5)),
-    "vectors only": (Kron(0.01, max_size=1), partial(kron, lr=0.01, most=1)),
+    "a long side has a vector": (Kron(0.01, max_size_triangular=5), partial(kron, lr=0.01, most=5)),
+    "vectors only": (Kron(0.01, max_size_triangular=1), partial(kron, lr=0.01, most=1)),
     "ever more seldom": (
         Kron(0.01, max_share=0.9, min_share=0.1, decay_rate=0.2, flat_start=5),
         partial(kron, lr=0.01, share=0.9, least=0.1, fall=0.2, flat=5),
@@ -129,8 +129,8 @@ def test_inverts_triangular_factors(side, train, xp):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Kron(scale=0.0), "scale"),
-        (lambda: Kron(max_size=0), "max_size"),
+        (lambda: Kron(precond_init_scale=0.0), "scale"),
+        (lambda: Kron(max_size_triangular=0), "max_size"),
         (lambda: Kron(max_share=1.5), "max_share"),
         (lambda: Kron(max_share=0.01), "max_share"),
         (lambda: Kron(min_share=0.0), "min_share"),

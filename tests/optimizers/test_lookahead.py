@@ -45,12 +45,12 @@ CASES = {
         partial(sgd_lookahead, lr=0.01, momentum=0.9, every=5, alpha=0.5),
     ),
     "lookahead, other": (
-        Lookahead(SGD(0.01, momentum=0.5), every=3, alpha=0.8),
+        Lookahead(SGD(0.01, momentum=0.5), k=3, alpha=0.8),
         partial(sgd_lookahead, lr=0.01, momentum=0.5, every=3, alpha=0.8),
     ),
     "ranger": (Ranger(), partial(ranger, lr=1e-3, b1=0.95, b2=0.999, eps=1e-5, every=6, alpha=0.5, decay=0.0)),
     "ranger, other": (
-        Ranger(0.01, beta1=0.6, beta2=0.95, eps=1e-3, every=4, alpha=0.7, weight_decay=0.1),
+        Ranger(0.01, beta1=0.6, beta2=0.95, eps=1e-3, k=4, alpha=0.7, weight_decay=0.1),
         partial(ranger, lr=0.01, b1=0.6, b2=0.95, eps=1e-3, every=4, alpha=0.7, decay=0.1),
     ),
 }
@@ -94,9 +94,9 @@ def test_no_two_wrappers_share_a_slot(make, slot):
     ("make", "message"),
     [
         (lambda: Lookahead(0.1), "inner"),  # type: ignore[arg-type] # wrong on purpose
-        (lambda: Lookahead(SGD(), every=0), "every"),
+        (lambda: Lookahead(SGD(), k=0), "k must"),
         (lambda: Lookahead(SGD(), alpha=1.5), "alpha"),
-        (lambda: Ranger(every=0), "every"),
+        (lambda: Ranger(k=0), "k must"),
         (lambda: Ranger(alpha=1.5), "alpha"),
     ],
 )

@@ -87,17 +87,21 @@ def apollo(theta, grads, *, projection, lr, rank, scale=1.0, eps=1e-6, decay=0.0
 CASES = {
     "galore": (GaLore(0.01, rank=2), partial(galore, lr=0.01, rank=2)),
     "galore, other": (
-        GaLore(0.02, rank=3, every=10, iterations=2, scale=1.0, beta1=0.6, beta2=0.9, eps=1e-3, weight_decay=0.1),
+        GaLore(
+            0.02, rank=3, update_proj_gap=10, iterations=2, scale=1.0, beta1=0.6, beta2=0.9, eps=1e-3, weight_decay=0.1
+        ),
         partial(galore, lr=0.02, rank=3, every=10, rounds=2, scale=1.0, b1=0.6, b2=0.9, eps=1e-3, decay=0.1),
     ),
     "fira": (Fira(0.01, rank=2), partial(fira, lr=0.01, rank=2)),
     "fira, other": (
-        Fira(0.02, rank=1, every=10, iterations=2, scale=0.5, beta1=0.6, beta2=0.9, eps=1e-3, weight_decay=0.1),
+        Fira(
+            0.02, rank=1, update_proj_gap=10, iterations=2, scale=0.5, beta1=0.6, beta2=0.9, eps=1e-3, weight_decay=0.1
+        ),
         partial(fira, lr=0.02, rank=1, every=10, rounds=2, scale=0.5, b1=0.6, b2=0.9, eps=1e-3, decay=0.1),
     ),
     "apollo": (APOLLO(0.01), partial(apollo, lr=0.01, rank=256)),
     "apollo, other": (
-        APOLLO(0.02, rank=2, every=10, scale=4.0, eps=1e-3, weight_decay=0.1),
+        APOLLO(0.02, rank=2, update_proj_gap=10, scale=4.0, eps=1e-3, weight_decay=0.1),
         partial(apollo, lr=0.02, rank=2, every=10, scale=4.0, eps=1e-3, decay=0.1),
     ),
     "apollo-mini": (APOLLOMini(0.01), partial(apollo, lr=0.01, rank=1, scale=128.0, channel=False)),
@@ -154,9 +158,9 @@ def test_state_has_the_size_of_the_projection():
     ("make", "message"),
     [
         (lambda: GaLore(rank=0), "rank"),
-        (lambda: GaLore(every=0), "every"),
+        (lambda: GaLore(update_proj_gap=0), "update_proj_gap"),
         (lambda: GaLore(iterations=0), "iterations"),
-        (lambda: APOLLO(scaling="row"), "scaling"),  # type: ignore[arg-type] # wrong on purpose
+        (lambda: APOLLO(scale_type="row"), "scale_type"),  # type: ignore[arg-type] # wrong on purpose
     ],
 )
 def test_impossible_settings_are_refused(make, message):

@@ -87,7 +87,7 @@ def test_aggmo_keeps_no_buffer_for_a_beta_of_zero():
     assert AggMo(betas=(0.0,)).init(np.zeros(2)) == {}
 
 
-@pytest.mark.parametrize("betas", [(), [0.9], (0.9, 1.0), (-0.1,)], ids=str)
+@pytest.mark.parametrize("betas", [(), 0.9, (0.9, 1.0), (-0.1,)], ids=str)
 def test_impossible_betas_are_refused(betas):
     with pytest.raises(ConfigurationError, match="betas"):
         AggMo(betas=betas)

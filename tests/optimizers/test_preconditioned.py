@@ -85,7 +85,7 @@ CASES = {
 SOAP_CASES = {
     "soap": (SOAP(0.01), partial(soap, lr=0.01)),
     "soap, other": (
-        SOAP(0.02, beta1=0.6, beta2=0.9, shampoo_beta=0.8, eps=1e-4, every=3, precondition_vectors=True),
+        SOAP(0.02, beta1=0.6, beta2=0.9, shampoo_beta=0.8, eps=1e-4, precondition_frequency=3, precondition_1d=True),
         partial(soap, lr=0.02, b1=0.6, b2=0.9, beta=0.8, eps=1e-4, every=3, vectors=True),
     ),
 }
@@ -103,7 +103,7 @@ def test_soap_follows_the_equations(rule, reference, assert_follows):
 
 def test_soap_is_adam_where_nothing_is_rotated(train, xp, draws):
     start, grads = draws(6)
-    rule = SOAP(0.01, beta1=0.9, beta2=0.99, max_size=0, weight_decay=0.0)
+    rule = SOAP(0.01, beta1=0.9, beta2=0.99, max_precond_dim=0, weight_decay=0.0)
     param, _ = train(rule, xp, start, lambda _, i: grads[i], 6)
     expected, _ = train(Adam(0.01, beta1=0.9, beta2=0.99, eps_hat=True), xp, start, lambda _, i: grads[i + 1], 5)
     np.testing.assert_allclose(param, expected, rtol=1e-12)
@@ -113,7 +113,7 @@ def test_soap_is_adam_where_nothing_is_rotated(train, xp, draws):
     ("make", "message"),
     [
         (lambda: Shampoo(every=0), "every"),
-        (lambda: SOAP(every=0), "every"),
+        (lambda: SOAP(precondition_frequency=0), "precondition_frequency"),
         (lambda: Shampoo(eps=0.0), "eps"),
         (lambda: Shampoo(momentum=1.0), "momentum"),
     ],

@@ -60,17 +60,17 @@ def radam(theta, grads, *, b2, eps, silent=True, **settings):
 CASES = {
     "sgd": (ScheduleFreeSGD(lr=0.01), partial(sgd, lr=0.01, b1=0.9)),
     "sgd, other": (
-        ScheduleFreeSGD(lr=0.02, beta1=0.6, weight_decay=0.1, warmup=7.0, r=1.0, weight_lr_power=1.0),
+        ScheduleFreeSGD(lr=0.02, beta1=0.6, weight_decay=0.1, warmup_steps=7.0, r=1.0, weight_lr_power=1.0),
         partial(sgd, lr=0.02, b1=0.6, decay=0.1, warmup=7, r=1.0, power=1.0),
     ),
     "adamw": (ScheduleFreeAdamW(), partial(adamw, lr=2.5e-3, b1=0.9, b2=0.999, eps=1e-8)),
     "adamw, other": (
-        ScheduleFreeAdamW(lr=0.01, beta1=0.95, beta2=0.9, eps=1e-4, weight_decay=0.1, warmup=12.0),
+        ScheduleFreeAdamW(lr=0.01, beta1=0.95, beta2=0.9, eps=1e-4, weight_decay=0.1, warmup_steps=12.0),
         partial(adamw, lr=0.01, b1=0.95, b2=0.9, eps=1e-4, decay=0.1, warmup=12),
     ),
     "radam": (ScheduleFreeRAdam(), partial(radam, lr=2.5e-3, b1=0.9, b2=0.999, eps=1e-8)),
     "radam, other": (
-        ScheduleFreeRAdam(lr=0.01, beta1=0.7, beta2=0.99, eps=1e-4, weight_decay=0.1, r=2.0, silent=False),
+        ScheduleFreeRAdam(lr=0.01, beta1=0.7, beta2=0.99, eps=1e-4, weight_decay=0.1, r=2.0, silent_sgd_phase=False),
         partial(radam, lr=0.01, b1=0.7, b2=0.99, eps=1e-4, decay=0.1, r=2.0, silent=False),
     ),
 }

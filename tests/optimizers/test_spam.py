@@ -50,16 +50,28 @@ def stable_spam(theta, grads, *, lr, b1=0.9, b2=0.999, eps=1e-8, g1=0.7, g2=0.9,
 CASES = {
     "spam": (SPAM(0.01), partial(spam, lr=0.01)),
     "spam, often": (
-        SPAM(0.01, beta1=0.7, beta2=0.9, eps=1e-3, threshold=2.0, settle=3, every=7, warmup=4, weight_decay=0.1),
+        SPAM(
+            0.01,
+            beta1=0.7,
+            beta2=0.9,
+            eps=1e-3,
+            threshold=2.0,
+            settle=3,
+            update_proj_gap=7,
+            warmup_steps=4,
+            weight_decay=0.1,
+        ),
         partial(spam, lr=0.01, b1=0.7, b2=0.9, eps=1e-3, threshold=2.0, settle=3, every=7, warmup=4, decay=0.1),
     ),
     "spam without clipping": (
-        SPAM(0.01, threshold=0.0, settle=0, every=9, warmup=20),
+        SPAM(0.01, threshold=0.0, settle=0, update_proj_gap=9, warmup_steps=20),
         partial(spam, lr=0.01, threshold=0.0, every=9, warmup=20),
     ),
     "stable": (StableSPAM(0.01), partial(stable_spam, lr=0.01)),
     "stable, often": (
-        StableSPAM(0.01, beta1=0.7, beta2=0.9, eps=1e-3, gamma1=0.6, gamma2=0.8, theta=0.5, every=7, weight_decay=0.1),
+        StableSPAM(
+            0.01, beta1=0.7, beta2=0.9, eps=1e-3, gamma1=0.6, gamma2=0.8, theta=0.5, update_proj_gap=7, weight_decay=0.1
+        ),
         partial(stable_spam, lr=0.01, b1=0.7, b2=0.9, eps=1e-3, g1=0.6, g2=0.8, mix=0.5, every=7, decay=0.1),
     ),
 }
@@ -103,7 +115,7 @@ def test_a_zero_gradient_leaves_what_stable_spam_knows(train, xp, draws):
 def test_momentum_starts_anew_where_the_gradient_is_zero(train, xp, draws):
     start, grads = draws(12, (5,), smallest=0.1)
     grads[6] = 0.0  # the seventh update, at which momentum starts anew
-    param, _ = train(StableSPAM(0.01, every=7), xp, start, lambda _, i: grads[i], 12)
+    param, _ = train(StableSPAM(0.01, update_proj_gap=7), xp, start, lambda _, i: grads[i], 12)
     np.testing.assert_allclose(param, stable_spam(start, grads, lr=0.01, every=7), rtol=1e-12)
 
 
@@ -112,11 +124,11 @@ def test_momentum_starts_anew_where_the_gradient_is_zero(train, xp, draws):
     [
         (lambda: SPAM(threshold=-1.0), "threshold"),
         (lambda: SPAM(settle=-1), "settle"),
-        (lambda: SPAM(every=0), "every"),
-        (lambda: SPAM(warmup=-1), "warmup"),
+        (lambda: SPAM(update_proj_gap=0), "update_proj_gap"),
+        (lambda: SPAM(warmup_steps=-1), "warmup"),
         (lambda: StableSPAM(gamma1=1.0), "gamma1"),
         (lambda: StableSPAM(theta=1.0), "theta"),
-        (lambda: StableSPAM(every=0), "every"),
+        (lambda: StableSPAM(update_proj_gap=0), "update_proj_gap"),
     ],
 )
 def test_impossible_settings_are_refused(make, message):

@@ -129,26 +129,26 @@ CASES = {
     ),
     "swats": (SWATS(1e-3), partial(swats, lr=1e-3)),
     "swats, other": (
-        SWATS(0.01, 0.6, 0.9, 1e-3, tolerance=0.5, weight_decay=0.1),
+        SWATS(0.01, beta1=0.6, beta2=0.9, eps=1e-3, tolerance=0.5, weight_decay=0.1),
         partial(swats, lr=0.01, b1=0.6, b2=0.9, eps=1e-3, tolerance=0.5, decay=0.1),
     ),
     "swats, nesterov": (
-        SWATS(0.01, 0.6, 0.9, 1e-3, tolerance=0.95, nesterov=True),
+        SWATS(0.01, beta1=0.6, beta2=0.9, eps=1e-3, tolerance=0.95, nesterov=True),
         partial(swats, lr=0.01, b1=0.6, b2=0.9, eps=1e-3, tolerance=0.95, nesterov=True),
     ),
     "adamax_plus": (AdaMaxPlus(), adamax_plus),
     "adamax_plus, other": (
-        AdaMaxPlus(0.01, 0.6, 0.9, 1e-4, clip_inf=0.5, scalar_norm=True, weight_decay=0.1),
+        AdaMaxPlus(0.01, beta1=0.6, beta2=0.9, eps=1e-4, clip_inf=0.5, scalar_norm=True, weight_decay=0.1),
         partial(adamax_plus, lr=0.01, b1=0.6, b2=0.9, eps=1e-4, bound=0.5, scalar=True, decay=0.1),
     ),
     "eva_variance": (EVAVariance(), eva),
     "eva_variance, other": (
-        EVAVariance(0.01, 0.6, 0.9, 1e-4, sensitivity=3.0, least=0.01, most=0.5),
+        EVAVariance(0.01, beta1=0.6, beta2=0.9, eps=1e-4, sensitivity=3.0, least=0.01, most=0.5),
         partial(eva, lr=0.01, b1=0.6, b2=0.9, eps=1e-4, sensitivity=3.0, least=0.01, most=0.5),
     ),
     "amacp": (AMacP(), amacp),
     "amacp, other": (
-        AMacP(0.02, 0.6, 0.9, 1e-4, beta3=0.5, low=0.008, high=0.012),
+        AMacP(0.02, beta1=0.6, beta2=0.9, eps=1e-4, beta3=0.5, low=0.008, high=0.012),
         partial(amacp, lr=0.02, b1=0.6, b2=0.9, b3=0.5, eps=1e-4, low=0.008, high=0.012),
     ),
     "pid": (PID(), pid),
@@ -158,12 +158,12 @@ CASES = {
     ),
     "sm3": (SM3(), partial(sm3, lr=0.1)),
     "sm3, other": (
-        SM3(0.01, 0.9, 0.8, 1e-6, weight_decay=0.1),
+        SM3(0.01, momentum=0.9, beta=0.8, eps=1e-6, weight_decay=0.1),
         partial(sm3, lr=0.01, momentum=0.9, beta=0.8, eps=1e-6, decay=0.1),
     ),
     "fadam": (FAdam(), fadam),
     "fadam, other": (
-        FAdam(0.01, 0.6, 0.9, 0.02, clip=0.5, p=0.4, eps=1e-3, eps2=1e-4),
+        FAdam(0.01, beta1=0.6, beta2=0.9, weight_decay=0.02, clip=0.5, p=0.4, eps=1e-3, eps2=1e-4),
         partial(fadam, lr=0.01, b1=0.6, b2=0.9, decay=0.02, clip=0.5, p=0.4, eps=1e-3, eps2=1e-4),
     ),
 }

@@ -348,6 +348,13 @@ def test_a_state_file_of_another_format_is_refused(packed):
         (lambda m, g, s: (m, g, {k: v for k, v in s.items() if k != "bias"}), StateError, "no array for .* `bias`"),
         (lambda m, g, s: (m, {"step.onnx": b""}, s), ManifestError, "The signatures name the files"),
         (lambda m, g, s: (replace(m, opset=0), g, s), ManifestError, "opset"),
+        (lambda m, g, s: (replace(m, producer={"by": "\ud800"}), g, s), ManifestError, "cannot be written as JSON"),
+        (
+            lambda m, g, s: (replace(m, producer={"by": np.float32(1)}), g, s),
+            ManifestError,
+            "cannot be written as JSON",
+        ),
+        (lambda m, g, s: (replace(m, producer={"by": np.nan}), g, s), ManifestError, "cannot be written as JSON"),
     ],
 )
 def test_nothing_is_written_that_could_not_be_read(contents, tmp_path, change, error, words):

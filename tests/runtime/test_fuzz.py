@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from edgeopt_runtime import BundleContents, BundleError, EdgeoptError, TrainingSession, read_bundle, stored_zip
+from edgeopt_runtime.archive import _BytesSource
 from edgeopt_runtime.parsing import parse_manifest
 
 fuzz = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -149,6 +150,16 @@ def test_a_changed_graph_that_has_a_right_checksum(packed, make_batches, data):
     session = TrainingSession.load(b"".join(stored_zip.pack((n, [c]) for n, c in _rehashed(files).items())), threads=1)
     with contextlib.suppress(EdgeoptError):
         session.predict(make_batches(2)[0])
+
+
+@fuzz
+@given(st.dictionaries(st.text(max_size=20), st.binary(max_size=60), max_size=8))
+def test_any_files_come_back_from_an_archive(files):
+    names = {name: content for name, content in files.items() if not any("\ud800" <= c <= "\udfff" for c in name)}
+    packed = b"".join(stored_zip.pack((name, [content[:7], content[7:]]) for name, content in names.items()))
+    source = _BytesSource(memoryview(packed))
+    entries = stored_zip.index(source)
+    assert {name: stored_zip.read(source, entry) for name, entry in entries.items()} == names
 
 
 def test_the_fuzzed_state_is_what_safetensors_reads(packed, contents):

@@ -16,6 +16,7 @@ from edgeopt_runtime import (
     TrainingSession,
     UnsupportedVersionError,
     pack_bundle,
+    providers,
 )
 from edgeopt_runtime.providers import Options
 
@@ -43,13 +44,13 @@ def test_options_that_make_no_sense_are_refused(packed, options, words):
 
 def test_options_reach_onnxruntime(contents, monkeypatch):
     opened = []
-    real = onnxruntime.InferenceSession
+    real = providers.QuietSession
 
     def record(graph, settings, **options):
         opened.append((settings, options))
         return real(graph, settings, **options)
 
-    monkeypatch.setattr(onnxruntime, "InferenceSession", record)
+    monkeypatch.setattr(providers, "QuietSession", record)
     options = Options(("CPUExecutionProvider",), [{"some": "option"}], threads=3, deterministic=True)
     options.open("predict.onnx", contents.graphs["predict.onnx"])
     ((settings, given),) = opened
@@ -58,6 +59,20 @@ def test_options_reach_onnxruntime(contents, monkeypatch):
     assert settings.inter_op_num_threads == 1
     assert given["providers"] == ["CPUExecutionProvider"]
     assert given["provider_options"] == [{"some": "option"}]
+
+
+def test_what_fails_to_open_is_not_printed_and_not_tried_twice(contents, monkeypatch, capfd):
+    tried = []
+
+    def fail(*_: object, **__: object) -> None:
+        tried.append(1)
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr(onnxruntime.InferenceSession, "_create_inference_session", fail)
+    with pytest.raises(RuntimeError, match="no such kernel"):
+        providers.QuietSession(contents.graphs["predict.onnx"], providers=["CPUExecutionProvider"])
+    assert tried == [1]
+    assert capfd.readouterr() == ("", "")
 
 
 def test_graphs_are_opened_when_they_are_needed(packed, monkeypatch, make_batches):

@@ -102,7 +102,7 @@ def test_a_full_disk_while_writing_removes_what_was_written(place, make_batches,
 
     def write(descriptor, data):
         nonlocal written
-        if written > 9000:
+        if written > 500:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         written += len(data)
         return real(descriptor, data)
@@ -161,17 +161,6 @@ def test_killed_processes_leave_a_whole_bundle(place):
         process.stdout.close()
         assert TrainingSession.load(place).state()["step"] == 0
     TrainingSession.load(place).save(place)
-    assert TrainingSession.load(place)
-
-
-def test_a_folder_set_aside_is_read_and_put_back(contents, tmp_path):
-    # As after a power failure between the two renames of a save.
-    place = tmp_path / "linear"
-    write_bundle(place, contents.manifest, contents.graphs, contents.state)
-    place.rename(atomic.backup_of(place))
-    session = TrainingSession.load(place)
-    session.save(place)
-    assert [path.name for path in tmp_path.iterdir()] == ["linear"]
     assert TrainingSession.load(place)
 
 

@@ -56,7 +56,10 @@ TORCH = {
     "multi step from the start": (MultiStep(LR, (), gamma=0.5), lambda o: lr_scheduler.MultiStepLR(o, [], 0.5)),
     "exponential": (Exponential(LR, 0.9), lambda o: lr_scheduler.ExponentialLR(o, 0.9)),
     "linear": (Linear(LR), lambda o: lr_scheduler.LinearLR(o)),
-    "linear down": (Linear(LR, 11, start=1.0, end=0.25), lambda o: lr_scheduler.LinearLR(o, 1.0, 0.25, 11)),
+    "linear down": (
+        Linear(LR, 1.0, 0.25, 11),
+        lambda o: lr_scheduler.LinearLR(o, 1.0, 0.25, 11),
+    ),
     "constant factor": (
         PiecewiseLinear(LR, (4, 5), (1 / 3, 1.0)),
         lambda o: lr_scheduler.ConstantLR(o),
@@ -64,27 +67,27 @@ TORCH = {
     "polynomial": (Polynomial(LR, 9, power=2.0), lambda o: lr_scheduler.PolynomialLR(o, 9, 2.0)),
     "polynomial, straight": (Polynomial(LR, 5), lambda o: lr_scheduler.PolynomialLR(o)),
     "cosine restarts": (
-        CosineRestarts(LR, 7, final=0.1),
+        CosineRestarts(LR, 7, min_lr_ratio=0.1),
         lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 7, 1, 0.1 * LR),
     ),
     "cosine restarts, growing": (
-        CosineRestarts(LR, 3, multiplier=2),
+        CosineRestarts(LR, 3, T_mult=2),
         lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 3, 2),
     ),
     "cosine restarts, growing fast": (
-        CosineRestarts(LR, 1, multiplier=3),
+        CosineRestarts(LR, 1, T_mult=3),
         lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 1, 3),
     ),
     "triangular": (
-        Cyclic(LR, low=0.2, up=4, down=4),
+        Cyclic(LR, 0.2 * LR, step_size_up=4, step_size_down=4),
         lambda o: lr_scheduler.CyclicLR(o, 0.2 * LR, LR, 4, cycle_momentum=False),
     ),
     "triangular, halving": (
-        Cyclic(LR, low=0.2, up=3, down=6, mode="triangular2"),
+        Cyclic(LR, 0.2 * LR, step_size_up=3, step_size_down=6, mode="triangular2"),
         lambda o: lr_scheduler.CyclicLR(o, 0.2 * LR, LR, 3, 6, "triangular2", cycle_momentum=False),
     ),
     "triangular, shrinking": (
-        Cyclic(LR, low=0.2, up=5, down=2, mode="exp_range", gamma=0.9),
+        Cyclic(LR, 0.2 * LR, step_size_up=5, step_size_down=2, mode="exp_range", gamma=0.9),
         lambda o: lr_scheduler.CyclicLR(o, 0.2 * LR, LR, 5, 2, "exp_range", 0.9, cycle_momentum=False),
     ),
     "one cycle": (
@@ -92,13 +95,21 @@ TORCH = {
         lambda o: lr_scheduler.OneCycleLR(o, LR, STEPS, cycle_momentum=False),
     ),
     "one cycle, straight, in three phases": (
-        OneCycle(LR, STEPS, rise=0.4, div=10.0, final_div=100.0, anneal="linear", three_phases=True),
+        OneCycle(
+            LR,
+            STEPS,
+            pct_start=0.4,
+            div_factor=10.0,
+            final_div_factor=100.0,
+            anneal_strategy="linear",
+            three_phase=True,
+        ),
         lambda o: lr_scheduler.OneCycleLR(
             o, LR, STEPS, None, None, 0.4, "linear", False, div_factor=10.0, final_div_factor=100.0, three_phase=True
         ),
     ),
     "one after the other": (
-        Sequential((Linear(LR, 4), Exponential(LR, 0.9), Constant(LR)), (6, 20)),
+        Sequential((Linear(LR, total_iters=4), Exponential(LR, 0.9), Constant(LR)), (6, 20)),
         sequential(
             [
                 lambda o: lr_scheduler.LinearLR(o, total_iters=4),
@@ -109,7 +120,7 @@ TORCH = {
         ),
     ),
     "all at once": (
-        Product((Linear(LR, 4), Exponential(1.0, 0.9))),
+        Product((Linear(LR, total_iters=4), Exponential(1.0, 0.9))),
         chained(lambda o: lr_scheduler.LinearLR(o, total_iters=4), lambda o: lr_scheduler.ExponentialLR(o, 0.9)),
     ),
 }
@@ -166,10 +177,10 @@ def wsd(done, warmup, stable, decay, shape, final):
 
 
 FORMS = {
-    "hard restarts": (CosineCycles(LR, 30, cycles=4, warmup=5), lambda t: LR * hard_restarts(t, 5, 30, 4)),
-    "hard restarts at once": (CosineCycles(LR, 30), lambda t: LR * hard_restarts(t, 0, 30, 1)),
+    "hard restarts": (CosineCycles(LR, 5, 30, num_cycles=4), lambda t: LR * hard_restarts(t, 5, 30, 4)),
+    "hard restarts at once": (CosineCycles(LR, 0, 30), lambda t: LR * hard_restarts(t, 0, 30, 1)),
     "polynomial": (
-        Polynomial(LR, 30, power=1.5, warmup=4, final=0.1),
+        Polynomial(LR, 30, power=1.5, warmup_steps=4, min_lr_ratio=0.1),
         lambda t: LR * polynomial(t, 4, 30, 1.5, 0.1),
     ),
     "inverse square root": (InverseSqrt(LR, 6), lambda t: LR * inverse_sqrt(t, 6, 0)),
@@ -177,7 +188,7 @@ FORMS = {
     "inverse square root at once": (InverseSqrt(LR, 0, timescale=20), lambda t: LR * inverse_sqrt(t, 0, 20)),
     "inverse time": (InverseTime(LR, 0.4), lambda t: LR / (1 + 0.4 * t)),
     "noam": (Noam(2.0, 64, 10), lambda t: 2 / 8 * min((t + 1) ** -0.5, (t + 1) * 10**-1.5)),
-    "rex": (REX(LR, 30, final=0.1), lambda t: LR * (0.1 + 0.9 * (1 - (z := min(1, t / 30))) / (1 - z / 2))),
+    "rex": (REX(LR, 30, min_lr_ratio=0.1), lambda t: LR * (0.1 + 0.9 * (1 - (z := min(1, t / 30))) / (1 - z / 2))),
     "exponential with a floor": (Exponential(LR, 0.5, 4, 0.1), lambda t: LR * max(0.5 ** (t / 4), 0.1)),
     "trapezoid": (
         PiecewiseLinear(LR, (0, 5, 20, 30), (0.0, 1.0, 1.0, 0.1)),
@@ -216,38 +227,38 @@ def test_restarts_are_exact_far_into_a_run(multiplier, period):
 def test_a_part_is_asked_for_no_step_before_its_beginning():
     schedule = Sequential((Constant(LR), InverseTime(LR, 1.0)), (2,))
     np.testing.assert_allclose(rates(schedule, 4), [LR, LR, LR, LR / 2], rtol=1e-15)
-    assert schedule.hyperparameters() == {"0.lr": LR, "1.lr": LR, "1.decay": 1.0}
+    assert schedule.hyperparameters() == {"0.lr": LR, "1.lr": LR, "1.decay_rate": 1.0, "1.decay_steps": 1.0}
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Step(LR, 0), "size"),
-        (lambda: MultiStep(LR, [3]), "milestones"),  # type: ignore[arg-type] # wrong on purpose
+        (lambda: Step(LR, 0), "step_size"),
+        (lambda: MultiStep(LR, 3), "milestones"),  # type: ignore[arg-type] # wrong on purpose
         (lambda: MultiStep(LR, (-3,)), "milestones"),
         (lambda: Exponential(LR, 0.0), "gamma"),
-        (lambda: Linear(LR, total=0), "total"),
+        (lambda: Linear(LR, total_iters=0), "total"),
         (lambda: Polynomial(LR, 10, power=0.0), "power"),
-        (lambda: Polynomial(LR, 10, warmup=10), "warmup"),
-        (lambda: REX(LR, 10, final=2.0), "final"),
+        (lambda: Polynomial(LR, 10, warmup_steps=10), "warm-up"),
+        (lambda: REX(LR, 10, min_lr_ratio=2.0), "min_lr_ratio"),
         (lambda: PiecewiseLinear(LR, (0, 5, 5), (1.0, 1.0, 1.0)), "rise"),
         (lambda: PiecewiseLinear(LR, (0, 5), (1.0,)), "as many"),
         (lambda: PiecewiseLinear(LR, (), ()), "at least one"),
         (lambda: PiecewiseLinear(LR, (0,), (-1.0,)), "factors"),
-        (lambda: CosineRestarts(LR, 5, multiplier=0.5), "multiplier"),  # type: ignore[arg-type] # wrong on purpose
-        (lambda: CosineCycles(LR, 5, cycles=0), "cycles"),
-        (lambda: Cyclic(LR, up=0), "up"),
-        (lambda: Cyclic(LR, mode="square"), "mode"),  # type: ignore[arg-type] # wrong on purpose
-        (lambda: OneCycle(LR, 10, div=0.0), "div"),
-        (lambda: OneCycle(LR, 10, anneal="cos"), "anneal"),  # type: ignore[arg-type] # wrong on purpose
+        (lambda: CosineRestarts(LR, 5, T_mult=0.5), "T_mult"),  # type: ignore[arg-type] # wrong on purpose
+        (lambda: CosineCycles(LR, 0, 5, num_cycles=0), "num_cycles"),
+        (lambda: Cyclic(LR, 0.0, step_size_up=0), "step_size_up"),
+        (lambda: Cyclic(LR, 0.0, mode="square"), "mode"),  # type: ignore[arg-type] # wrong on purpose
+        (lambda: OneCycle(LR, 10, div_factor=0.0), "div"),
+        (lambda: OneCycle(LR, 10, anneal_strategy="cosine"), "anneal_strategy"),  # type: ignore[arg-type] # wrong on purpose
         (lambda: InverseSqrt(LR, 0), "timescale"),
         (lambda: InverseTime(LR, -1.0), "decay"),
-        (lambda: Noam(width=0), "width"),
-        (lambda: WSD(LR, 1, 1, 1, shape="sqrt"), "shape"),  # type: ignore[arg-type] # wrong on purpose
+        (lambda: Noam(d_model=0), "d_model"),
+        (lambda: WSD(LR, 1, 1, 1, decay_type="sqrt"), "decay_type"),  # type: ignore[arg-type] # wrong on purpose
         (lambda: Sequential((Constant(LR),), (3,)), "one milestone"),
         (lambda: Sequential((Constant(LR),) * 3, (3, 3)), "rise"),
-        (lambda: Sequential((), ()), "parts"),
-        (lambda: Product((0.1,)), "parts"),  # type: ignore[arg-type] # wrong on purpose
+        (lambda: Sequential((), ()), "schedules"),
+        (lambda: Product((0.1,)), "schedules"),  # type: ignore[arg-type] # wrong on purpose
     ],
 )
 def test_impossible_settings_are_refused(make, message):

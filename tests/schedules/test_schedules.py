@@ -16,6 +16,7 @@ from edgeopt.schedules import (
     SCHEDULES,
     WSD,
     Constant,
+    ConstantWithWarmup,
     CosineCycles,
     CosineRestarts,
     Cyclic,
@@ -26,6 +27,7 @@ from edgeopt.schedules import (
     MultiStep,
     Noam,
     OneCycle,
+    PiecewiseConstant,
     PiecewiseLinear,
     Polynomial,
     Product,
@@ -38,25 +40,27 @@ from edgeopt.schedules import (
 
 EXAMPLES = {
     "constant": Constant(0.1),
-    "cosine_cycles": CosineCycles(0.1, total=20, cycles=3, warmup=3),
-    "cosine_restarts": CosineRestarts(0.1, period=3, multiplier=2, final=0.2),
-    "cyclic": Cyclic(0.1, low=0.2, up=3, down=5, mode="triangular2"),
-    "exponential": Exponential(0.1, gamma=0.8, every=2, final=0.05),
-    "inverse_sqrt": InverseSqrt(0.1, warmup=3, timescale=5),
-    "inverse_time": InverseTime(0.1, decay=0.5),
-    "linear": Linear(0.1, total=7),
+    "constant_with_warmup": ConstantWithWarmup(0.1, warmup_steps=3),
+    "cosine_cycles": CosineCycles(0.1, warmup_steps=3, total_steps=20, num_cycles=3),
+    "cosine_restarts": CosineRestarts(0.1, T_0=3, T_mult=2, min_lr_ratio=0.2),
+    "cyclic": Cyclic(0.1, base_lr=0.02, step_size_up=3, step_size_down=5, mode="triangular2"),
+    "exponential": Exponential(0.1, gamma=0.8, decay_steps=2, min_lr_ratio=0.05),
+    "inverse_sqrt": InverseSqrt(0.1, warmup_steps=3, timescale=5),
+    "inverse_time": InverseTime(0.1, decay_rate=0.5),
+    "linear": Linear(0.1, total_iters=7),
     "multi_step": MultiStep(0.1, milestones=(3, 7)),
-    "noam": Noam(1.0, width=64, warmup=4),
-    "one_cycle": OneCycle(0.1, total=16),
-    "piecewise_linear": PiecewiseLinear(0.1, steps=(0, 4, 10), factors=(0.0, 1.0, 0.2)),
-    "polynomial": Polynomial(0.1, total=12, power=2.0, warmup=3, final=0.2),
-    "product": Product((WarmupLinear(0.1, warmup=3, total=12), Linear(1.0, total=5))),
-    "rex": REX(0.1, total=12, final=0.2),
-    "sequential": Sequential((Linear(0.1, total=4), Step(0.05, size=3)), milestones=(5,)),
-    "step": Step(0.1, size=4, gamma=0.5),
-    "warmup_cosine": WarmupCosine(0.1, warmup=3, total=12, final=0.2),
-    "warmup_linear": WarmupLinear(0.1, warmup=3, total=12),
-    "wsd": WSD(0.1, warmup=3, stable=4, decay=5, final=0.2),
+    "noam": Noam(1.0, d_model=64, warmup_steps=4),
+    "one_cycle": OneCycle(0.1, total_steps=16),
+    "piecewise_constant": PiecewiseConstant(0.1, milestones=(4, 7), factors=(0.5, 1.0, 0.2)),
+    "piecewise_linear": PiecewiseLinear(0.1, milestones=(0, 4, 10), factors=(0.0, 1.0, 0.2)),
+    "polynomial": Polynomial(0.1, total_iters=12, power=2.0, warmup_steps=3, min_lr_ratio=0.2),
+    "product": Product((WarmupLinear(0.1, warmup_steps=3, total_steps=12), Linear(1.0, total_iters=5))),
+    "rex": REX(0.1, total_steps=12, min_lr_ratio=0.2),
+    "sequential": Sequential((Linear(0.1, total_iters=4), Step(0.05, step_size=3)), milestones=(5,)),
+    "step": Step(0.1, step_size=4, gamma=0.5),
+    "warmup_cosine": WarmupCosine(0.1, warmup_steps=3, total_steps=12, min_lr_ratio=0.2),
+    "warmup_linear": WarmupLinear(0.1, warmup_steps=3, total_steps=12),
+    "wsd": WSD(0.1, warmup_steps=3, stable_steps=4, decay_steps=5, min_lr_ratio=0.2),
 }
 
 
@@ -117,7 +121,7 @@ def test_rates_are_finite_float64_scalars(schedule, xp, done):
 
 @pytest.mark.parametrize("schedule", EXAMPLES.values(), ids=EXAMPLES)
 def test_numbers_can_be_changed_without_a_new_instance(schedule, xp):
-    changeable = {} if hasattr(schedule, "parts") else schedule.hyperparameters()  # parts are tested by themselves
+    changeable = {} if hasattr(schedule, "schedules") else schedule.hyperparameters()  # parts are tested by themselves
     for name, value in changeable.items():
         for done in range(15):
             assert rate(schedule, xp, done, **{name: 0.5 * value}) == rate(
@@ -165,12 +169,12 @@ def test_closed_forms_hold_for_long_runs(xp, warmup, decay, done, final):
 
 @pytest.mark.parametrize("cls", [WarmupLinear, WarmupCosine])
 def test_first_rate_peak_and_end(cls, xp):
-    schedule = cls(0.3, warmup=4, total=10)
+    schedule = cls(0.3, warmup_steps=4, total_steps=10)
     assert rate(schedule, xp, 0) == 0.0
     assert rate(schedule, xp, 4) == 0.3
     assert rate(schedule, xp, 10) == 0.0
     assert rate(schedule, xp, 11) == 0.0
-    assert rate(cls(0.3, warmup=0, total=10), xp, 0) == 0.3
+    assert rate(cls(0.3, warmup_steps=0, total_steps=10), xp, 0) == 0.3
 
 
 def test_numbers_become_constant_schedules(xp):
@@ -186,8 +190,8 @@ def test_numbers_become_constant_schedules(xp):
         (lambda: WarmupLinear(float("nan"), 1, 2), "lr"),
         (lambda: WarmupLinear(1.0, -1, 2), "warmup"),
         (lambda: WarmupLinear(1.0, 0, 0), "total"),
-        (lambda: WarmupCosine(1.0, 10, 10), "warmup"),
-        (lambda: WarmupCosine(1.0, 1, 10, final=1.5), "final"),
+        (lambda: WarmupCosine(1.0, 10, 10), "warm-up"),
+        (lambda: WarmupCosine(1.0, 1, 10, min_lr_ratio=1.5), "min_lr_ratio"),
         (lambda: as_schedule("cosine"), "lr"),  # type: ignore[arg-type] # wrong on purpose
     ],
 )

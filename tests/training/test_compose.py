@@ -111,12 +111,12 @@ def test_hyperparameters_are_inputs_with_defaults() -> None:
     )
     assert {entry.name: entry.default for entry in bundle.manifest.hyperparameters} == {
         "schedule.lr": 0.1,
-        "schedule.warmup": 2.0,
-        "schedule.total": 10.0,
+        "schedule.warmup_steps": 2.0,
+        "schedule.total_steps": 10.0,
         "optimizer.momentum": 0.9,
-        "clip_by_value.max_value": 1.0,
+        "clip_by_value.clip_value": 1.0,
         "clip_by_global_norm.max_norm": 2.0,
-        "clip_by_value_2.max_value": 3.0,
+        "clip_by_value_2.clip_value": 3.0,
     }
 
 

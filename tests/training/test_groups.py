@@ -202,7 +202,7 @@ def test_a_step_equals_accumulate_and_apply(session):
         ([Group("last.*", optimizer=Adam(), name="x"), Group("*.bias", name="x"), SGD()], ConfigurationError, "names"),
         ([Group("*.bias")], ConfigurationError, "one rule for the rest"),
         ([SGD(), Adam()], ConfigurationError, "one rule for the rest"),
-        (0.1, ConfigurationError, "a rule or groups"),
+        (0.1, ConfigurationError, "must be one of edgeopt's"),
     ],
 )
 def test_groups_that_make_no_sense_are_refused(session, groups, error, message):

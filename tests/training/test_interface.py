@@ -256,10 +256,10 @@ def test_gauss_newton_bartlett_needs_a_plain_softmax(forward_model, loss):
 
 def test_fixed_numbers_are_on_the_fused_node(forward_model):
     model = forward_model(scaled, WEIGHTS, ("batch", 4))
-    bundle = Bundle.of(compose(model, loss=MSE(), optimizer=Lookahead(SGD(0.1, momentum=0.9, nesterov=True), every=7)))
+    bundle = Bundle.of(compose(model, loss=MSE(), optimizer=Lookahead(SGD(0.1, momentum=0.9, nesterov=True), k=7)))
     nodes = onnx.load_from_string(bundle.contents().graphs["step.onnx"]).graph.node
     (node,) = [node for node in nodes if node.op_type == "Lookahead"]
     flags = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
-    assert flags["every"] == 7
+    assert flags["k"] == 7
     assert flags["inner"] == b"SGD"
     assert flags["inner_nesterov"] == 1

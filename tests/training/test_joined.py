@@ -45,7 +45,7 @@ def export(forward_model) -> Callable[..., Bundle]:
 OPTIMIZERS: dict[str, OptimizerLike] = {
     "adam": Adam(0.01, amsgrad=True),
     "scalar slots": NAdam(0.01),
-    "a wrapper": Lookahead(Adam(0.01), every=2),
+    "a wrapper": Lookahead(Adam(0.01), k=2),
     "groups": [Group("first.*", lr_multiplier=0.5), Group("*.bias", weight_decay=0.0), AdamW(0.01)],
 }
 

@@ -109,7 +109,7 @@ def reduce_prod(n: Site, g: Array) -> Array:
         return g
     known = np.arange(n.x.ndim) if _names_no_axes(n) else n.constant(1)
     if known is not None:
-        reduced = sorted({int(axis) % n.x.ndim for axis in known.reshape(-1)})
+        reduced = sorted({int(axis) % n.x.ndim for axis in known.reshape(-1)}) if n.x.ndim else []
         if reduced and 0 not in [n.x.shape[axis] for axis in reduced]:
             return _products_of_others(n.x, reduced) * _with_kept_axes(n, g)
     axes = n.input(1) if n.has(1) else None

@@ -13,11 +13,11 @@ import typer
 from edgeopt.cli.arrays import Samples
 from edgeopt.cli.console import err, format_bytes, out
 from edgeopt.cli.errors import CommandError
-from edgeopt.cli.inspect import size_of
+from edgeopt.cli.output import size_of
 from edgeopt.cli.progress import TrainingProgress
 from edgeopt.cli.quickstart.curve import draw_curve
 from edgeopt.cli.quickstart.digits import Digits, load_digits, split
-from edgeopt.cli.quickstart.network import export_digit_classifier
+from edgeopt.cli.quickstart.network import export_digit_classifier, lowest_loss
 from edgeopt_runtime import TrainingSession
 
 __all__ = ["quickstart"]
@@ -67,7 +67,7 @@ def quickstart(
     trained, curve = output / "digits-trained.edgeopt", output / "loss.png"
     session.save(trained)
     accuracy = [epoch["evaluate.accuracy"] for epoch in history.epochs]
-    draw_curve(curve, [step["loss"] for step in history.steps], accuracy)
+    draw_curve(curve, [step["loss"] for step in history.steps], accuracy, lowest_loss())
     out.print(f"wrote {trained} and {curve}")
     out.print(f"test accuracy {accuracy[-1]:.1%} on the {len(test.labels)} held-out digits", style="bold green")
 

@@ -7,20 +7,17 @@ from contextlib import contextmanager
 from typing import Any
 
 import array_api_compat.torch as xp
-import numpy as np
 import torch
 
+from edgeopt.arguments import expanded, settings_of
 from edgeopt.checks import require
-from edgeopt.compat.settings import rate, with_settings
-from edgeopt.compat.torch.given import Given, check_ingredients, numpy_dtype, numpy_values
+from edgeopt.compat.settings import check_real, current, rate, switches, with_settings
+from edgeopt.compat.torch.given import Given, check_ingredients, numpy_values
+from edgeopt.compat.torch.slots import OWN, SHARED, check_state, tensor
 from edgeopt.errors import ConfigurationError
 from edgeopt.optimizers import Collective, GroupArrays, Optimizer, Wrapper
 
 __all__ = ["RuleOptimizer"]
-
-# Entries of a parameter group that are no settings of the rule.
-OWN = ("params", "param_names", "lr", "initial_lr", "updates", "rule")
-SHARED = "shared"
 
 Slots = dict[str, torch.Tensor]
 
@@ -30,7 +27,8 @@ class RuleOptimizer(torch.optim.Optimizer):
 
     Parameter groups may set `lr`, any field of the rule (`weight_decay`, `beta1`), or have another rule under `rule`.
     `group["lr"]` is the rate that the rule's schedule is built around, so torch's schedulers and changes by hand work
-    on top of it; with a plain number as rate it is the rate. Numbers in a group may be changed at any time.
+    on top of it; with a plain number as rate it is the rate. Settings in a group may be changed at any time; those that
+    are 0 switch a term off until they are changed, as in torch.
 
     State per parameter: the rule's slots, and `step`, which counts updates in which there was a gradient.
 
@@ -45,7 +43,8 @@ class RuleOptimizer(torch.optim.Optimizer):
         seed: Of the random numbers.
 
     Raises:
-        ConfigurationError: A group sets what the rule does not have, or a rule needs what only a bundle can give.
+        ConfigurationError: A group sets what the rule does not have, a parameter is no array of real numbers, or a
+            rule needs what only a bundle can give.
     """
 
     def __init__(self, params: Any, rule: Optimizer, *, seed: int = 0) -> None:
@@ -60,9 +59,10 @@ class RuleOptimizer(torch.optim.Optimizer):
         rule = param_group.get("rule", self._rule)
         require(isinstance(rule, Optimizer), f"rule must be an update rule, got {rule!r}")
         rule = with_settings(rule, given)
-        numbers = {"lr": param_group.get("lr", rule.schedule.base), **rule.hyperparameters()}
+        numbers = {"lr": param_group.get("lr", rule.schedule.base), **switches(rule), **rule.hyperparameters()}
         own = {name: value for name, value in param_group.items() if name in OWN and name != "rule"}
         super().add_param_group({**own, **numbers})
+        check_real(param.dtype for param in self.param_groups[-1]["params"])
         check_ingredients(rule, self.param_groups[-1]["params"])
         self._rules.append(rule)
 
@@ -72,8 +72,10 @@ class RuleOptimizer(torch.optim.Optimizer):
 
         Raises:
             ConfigurationError: A rule needs the value of the loss, and there is no closure that returns it; or it needs
-                curvature, and gradients cannot be differentiated.
+                curvature, and gradients cannot be differentiated; or a group has been given a value that the rule
+                refuses.
         """
+        self._rules = [self._changed(group, rule) for group, rule in zip(self.param_groups, self._rules, strict=True)]
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -109,15 +111,13 @@ class RuleOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load what `state_dict` gave, bit by bit and in its dtypes.
 
+        Nothing is loaded if something does not fit.
+
         Raises:
-            ConfigurationError: It is that of an optimizer with other rules.
+            ConfigurationError: It is that of an optimizer with other rules, settings that bring other slots, or other
+                parameters; the message names what is missing, what nobody would read, and what has another shape.
         """
-        for group, rule in zip(state_dict["param_groups"], self._rules, strict=False):
-            missing = {"lr", "updates", *rule.hyperparameters()} - group.keys()
-            if missing:
-                raise ConfigurationError(
-                    f"This state is not that of {type(rule).__name__}: there is no {', '.join(sorted(missing))}."
-                )
+        check_state(state_dict, self.param_groups, self._rules)
         super().load_state_dict(dict(state_dict))
         # torch gives state the dtype of the parameter; slots have their own.
         saved = [place for group in state_dict["param_groups"] for place in group["params"]]
@@ -125,15 +125,39 @@ class RuleOptimizer(torch.optim.Optimizer):
         for place, param in zip(saved, params, strict=True):
             if place in state_dict["state"]:
                 self.state[param] = _copied(state_dict["state"][place], param.device)
+            else:
+                self.state.pop(param, None)
 
     def __getstate__(self) -> dict[str, Any]:
         # What torch keeps of an optimizer that is copied or pickled leaves out everything of ours.
         own = {"_rule": self._rule, "_rules": self._rules, "_seed": self._seed}
         return {**super().__getstate__(), **own}
 
+    def _changed(self, group: dict[str, Any], rule: Optimizer) -> Optimizer:
+        """The rule with the settings that its group has now."""
+        cls = type(_innermost(rule))
+        several = [name for name, field in settings_of(cls).items() if field is None and name in group]
+        group.update(expanded(cls, {name: group.pop(name) for name in several}))
+        changed = current(rule, {name: value for name, value in group.items() if name not in OWN})
+        if changed is not rule:
+            for param in group["params"]:
+                self._complete(param, changed)
+        return changed
+
+    def _complete(self, param: torch.Tensor, rule: Optimizer) -> None:
+        """Add the slots that a change of settings has brought to a state that has begun."""
+        state = self.state.get(param, {})
+        late = rule.init(numpy_values(param)).keys() - state.keys() if "step" in state else set()
+        if "momentum_buffer" in late and bool(getattr(_innermost(rule), "dampening", False)):
+            raise ConfigurationError(
+                "A momentum that begins in the middle starts from the plain gradient in torch, which cannot be told "
+                "apart here where there is dampening: begin with a momentum above 0."
+            )
+        state.update({slot: tensor(rule.init(numpy_values(param))[slot], param) for slot in sorted(late)})
+
     def _hyper(self, group: Mapping[str, Any], rule: Optimizer) -> dict[str, torch.Tensor]:
         lr = rate(xp, rule, group["lr"], group["updates"], _scalar)
-        return {**{name: _scalar(group[name]) for name in rule.hyperparameters()}, "lr": lr}
+        return {**{name: _scalar(group.get(name, value)) for name, value in rule.hyperparameters().items()}, "lr": lr}
 
     def _update_each(self, place: int, group: dict[str, Any], rule: Optimizer, given: Given) -> None:
         hyper = self._hyper(group, rule)
@@ -155,7 +179,7 @@ class RuleOptimizer(torch.optim.Optimizer):
         first = states["0"]
         if SHARED not in first:
             arrays = rule.init_shared({name: numpy_values(param) for name, param in params.items()})
-            first[SHARED] = {slot: _tensor(array, params["0"]) for slot, array in arrays.items()}
+            first[SHARED] = {slot: tensor(array, params["0"]) for slot, array in arrays.items()}
         own = {}
         for number, name in enumerate(params):
             states[name]["step"] += 1
@@ -173,11 +197,16 @@ class RuleOptimizer(torch.optim.Optimizer):
         state: dict[str, Any] = self.state[param]
         if "step" not in state:
             state["step"] = torch.tensor(0)
-            state.update({slot: _tensor(array, param) for slot, array in rule.init(numpy_values(param)).items()})
+            state.update({slot: tensor(array, param) for slot, array in rule.init(numpy_values(param)).items()})
         return state
 
     def _slots(self, state: Mapping[str, Any], group: Mapping[str, Any]) -> Slots:
         return {slot: value for slot, value in state.items() if slot not in ("step", SHARED)}
+
+
+def _innermost(rule: Optimizer) -> Optimizer:
+    """The rule itself, or the one that others go around."""
+    return _innermost(rule.inner) if isinstance(rule, Wrapper) else rule
 
 
 def _is_collective(rule: Optimizer) -> bool:
@@ -188,12 +217,6 @@ def _is_collective(rule: Optimizer) -> bool:
 def _scalar(value: Any) -> torch.Tensor:
     """A 0-d float64 tensor on the CPU, where it may meet tensors of any device."""
     return torch.as_tensor(value, dtype=torch.float64, device="cpu")
-
-
-def _tensor(array: np.ndarray[Any, Any], param: torch.Tensor) -> torch.Tensor:
-    """A slot beside its parameter: those of the parameter's dtype have it in torch, others keep theirs."""
-    tensor = torch.tensor(array)
-    return tensor.to(param.device, param.dtype if array.dtype == numpy_dtype(param) else tensor.dtype)
 
 
 def _kept(value: torch.Tensor) -> torch.Tensor:

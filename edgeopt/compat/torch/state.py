@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from edgeopt.bundle import Bundle
+from edgeopt.schedules import Constant
 from edgeopt_runtime.errors import StateError
 
 __all__ = ["load_torch_state", "torch_state"]
@@ -30,7 +31,14 @@ DERIVED = {"ax": ("eta", "mu")}
 WITHOUT_STEP = ("SGD", "Muon")
 
 
-def load_torch_state(target: Target, state_dict: Mapping[str, Any], names: Sequence[str] | None = None) -> Target:
+def load_torch_state(
+    target: Target,
+    state_dict: Mapping[str, Any],
+    names: Sequence[str] | None = None,
+    *,
+    scheduler: Mapping[str, Any] | None = None,
+    step: int | None = None,
+) -> Target:
     """A bundle, or a state by tensor name, with the optimizer state of a torch optimizer in it.
 
     Training goes on where torch stopped, if the rule has the same settings (`edgeopt.optimizers.from_config`). Weights
@@ -41,30 +49,83 @@ def load_torch_state(target: Target, state_dict: Mapping[str, Any], names: Seque
         state_dict: What `optimizer.state_dict()` gives.
         names: The name of each parameter, in the order in which the optimizer holds them; not needed if the optimizer
             was made from `model.named_parameters()`.
+        scheduler: What `scheduler.state_dict()` gives. SGD and Muon do not count their updates, so that a schedule goes
+            on where it was only if this or `step` says where.
+        step: The number of updates so far, in place of what optimizer and scheduler say.
 
     Raises:
-        StateError: The names or the slots do not fit, or the parameters have been updated different numbers of times.
+        StateError: The names or the slots do not fit; the parameters have been updated different numbers of times, or
+            the scheduler has been stepped another number of times; or nothing says how often, and the rate of the
+            target depends on it.
     """
     arrays = dict(target.state if isinstance(target, Bundle) else target)
     slots = _slots(target)
-    steps = set()
+    counts = set()
     for place, name in _named(state_dict["param_groups"], names):
         entry = {key: value for key, value in state_dict["state"].get(place, {}).items() if value is not None}
         if not entry:
             continue
         if name not in slots:
             raise StateError(f"There is no optimizer state for a parameter {name!r}; there is for {', '.join(slots)}.")
-        steps.add(int(entry.pop("step", -1)))
+        counts.add(int(entry.pop("step", -1)))
         for key, value in _translated(name, entry, slots[name], arrays).items():
             arrays[key] = value
-    if len(steps) > 1:
-        raise StateError(f"The parameters have been updated different numbers of times: {sorted(steps)}.")
-    if steps:
-        step = steps.pop()
-        # Where torch does not count, all that matters is whether this is the first update.
-        count = max(int(arrays[STEP]), 1) if step < 0 else step
-        arrays[STEP] = np.asarray(count, arrays[STEP].dtype)
+    if len(counts) > 1:
+        raise StateError(f"The parameters have been updated different numbers of times: {sorted(counts)}.")
+    counted = next(iter(counts), None)
+    if counted is None and _is_plain_sgd(state_dict["param_groups"]):
+        counted = -1  # it keeps nothing
+    done = _completed(counted, scheduler, step)
+    if done is None and counted is not None:
+        if _depends_on_count(target):
+            raise StateError(
+                "This optimizer does not count its updates, and the learning rate here depends on their number: give "
+                "scheduler=scheduler.state_dict(), or step=."
+            )
+        # All that matters is whether this is the first update.
+        done = max(int(arrays[STEP]), 1 if counts else 0)
+    if done is not None:
+        arrays[STEP] = np.asarray(done, arrays[STEP].dtype)
     return replace(target, state=arrays) if isinstance(target, Bundle) else arrays
+
+
+def _completed(counted: int | None, scheduler: Mapping[str, Any] | None, step: int | None) -> int | None:
+    """The number of updates so far; None if nobody knows.
+
+    Args:
+        counted: What the optimizer says; -1 if it does not count, None if it has not been updated.
+        scheduler: The state of a scheduler.
+        step: What the user says.
+    """
+    if step is not None:
+        if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < 2**63:
+            raise StateError(f"step must be the number of updates so far, got {step!r}.")
+        return step
+    known = counted if counted is not None and counted >= 0 else None
+    if scheduler is None:
+        return known
+    if "last_epoch" not in scheduler:
+        raise StateError("scheduler must be what scheduler.state_dict() gives, with `last_epoch`.")
+    epoch = int(scheduler["last_epoch"])
+    if counted is not None and known is not None and epoch != known:
+        raise StateError(
+            f"The scheduler has been stepped {epoch} times and the optimizer {known} times. Rates follow the number of "
+            "updates here: if that is meant, give step=."
+        )
+    return epoch
+
+
+def _is_plain_sgd(groups: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether these are the settings of torch's SGD without momentum, which keeps no state."""
+    return all("dampening" in group and not group.get("momentum") for group in groups)
+
+
+def _depends_on_count(target: Bundle | Mapping[str, NumpyArray]) -> bool:
+    """Whether a rate may follow a schedule; of a state by tensor name only the count is known."""
+    if isinstance(target, Bundle):
+        schedules = [each for each in target.manifest.hyperparameters if each.name.startswith("schedule.")]
+        return not all(each.description.endswith(f"of {Constant.__name__}") for each in schedules)
+    return int(target[STEP]) == 0
 
 
 def torch_state(

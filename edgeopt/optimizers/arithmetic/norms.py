@@ -8,8 +8,14 @@ __all__ = ["count", "finite_square", "norm", "safe_norm", "trust_ratio"]
 
 
 def norm(xp: Namespace, x: Array) -> Array:
-    """The Euclidean norm of all elements, a 0-d array."""
-    return xp.sqrt(xp.sum(x * x))
+    """The Euclidean norm of all elements, a 0-d array, of numbers whose squares may overflow or vanish too.
+
+    Where all are next to the smallest numbers that there are, so that nothing can be divided by them, it is 0.
+    """
+    peak = xp.max(xp.abs(x))
+    peak = xp.where(peak > 2.0**24 / float(xp.finfo(x.dtype).max), peak, xp.ones_like(peak))
+    scaled = x / peak
+    return peak * xp.sqrt(xp.sum(scaled * scaled))
 
 
 def safe_norm(xp: Namespace, x: Array, axes: tuple[int, ...]) -> Array:

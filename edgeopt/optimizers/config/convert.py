@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from edgeopt.errors import ConfigurationError
 from edgeopt.optimizers.base import Optimizer
 from edgeopt.optimizers.config import keras, optax, torch
-from edgeopt.optimizers.groups import Group, ParameterGroups
+from edgeopt.optimizers.groups import Group, ParameterGroups, exactly
 
 __all__ = ["from_config"]
+
+KERAS_PACKAGES = ("keras", "tf_keras", "tensorflow")
 
 FORMS = (
     'torch: an optimizer, or {"name": "AdamW", "defaults": {...}} or {"name": "AdamW", "param_groups": [...]}, each '
     'with "scheduler": {"name": "StepLR", "kwargs": {...}} if there is one; '
     'optax: {"name": "adamw", "kwargs": {...}}; '
-    "Keras: what get_config() or keras.optimizers.serialize() gives"
+    'Keras: an optimizer, or what keras.optimizers.serialize() gives, {"class_name": "Adam", "config": {...}}'
 )
 
 
@@ -28,10 +30,12 @@ def from_config(config: Any) -> Optimizer | ParameterGroups:
 
             - PyTorch: an optimizer; or `{"name": class, "defaults": options}`; or
               `{"name": class, "param_groups": groups}` as in a `state_dict`. With `"scheduler"`, a mapping
-              `{"name": class of torch.optim.lr_scheduler, "kwargs": arguments}`, the rate follows it.
+              `{"name": class of torch.optim.lr_scheduler, "kwargs": arguments}`, the rate follows it, from the rate
+              that it began with.
             - optax: `{"name": function, "kwargs": arguments}`, where `learning_rate` is a number or again
               `{"name": schedule, "kwargs": arguments}`.
-            - Keras: the dictionary of `get_config()`, or of `keras.optimizers.serialize()`.
+            - Keras: an optimizer, or the dictionary of `keras.optimizers.serialize()`. That of `get_config()` does not
+              say the class, for its name is the user's; it is taken where its options are those of one class alone.
 
     Returns:
         A rule; or, for several parameter groups of PyTorch with different options and with names
@@ -43,8 +47,10 @@ def from_config(config: Any) -> Optimizer | ParameterGroups:
     """
     groups = getattr(config, "param_groups", None)
     if groups is not None:
+        _from_package(config, ("torch",))
         return _torch({"name": type(config).__name__, "param_groups": groups})
     if callable(getattr(config, "get_config", None)):
+        _from_package(config, KERAS_PACKAGES)
         config = {"class_name": type(config).__name__, "config": config.get_config()}
     if not isinstance(config, Mapping):
         raise ConfigurationError(f"Cannot read a configuration from {type(config).__name__}; give one of {FORMS}.")
@@ -56,10 +62,36 @@ def from_config(config: Any) -> Optimizer | ParameterGroups:
         return optax.convert(name, config["kwargs"])
     if "class_name" in config:
         _known_keys(config, "keras", ("module", "class_name", "config", "registered_name", "build_config"))
+        module = config.get("module")
+        if module is not None and str(module).partition(".")[0] not in KERAS_PACKAGES:
+            _refuse_class(f"{module}.{config['class_name']}")
         return _keras(config["class_name"], config.get("config", {}))
     if "learning_rate" in config and "name" in config:
-        return _keras(config["name"], config)
+        return _keras(_class_by_options(config), config)
     raise ConfigurationError(f"Cannot tell which framework {sorted(map(str, config))} come from; give one of {FORMS}.")
+
+
+def _from_package(optimizer: Any, packages: Sequence[str]) -> None:
+    """Refuse classes that are called as those of a framework and are others."""
+    module = type(optimizer).__module__
+    if module.partition(".")[0] not in packages:
+        _refuse_class(f"{module}.{type(optimizer).__name__}")
+
+
+def _refuse_class(name: str) -> NoReturn:
+    raise ConfigurationError(f"{name} is a class of its own, whose formula nobody here knows, whatever it is called.")
+
+
+def _class_by_options(config: Mapping[str, Any]) -> str:
+    """The class whose options these are, if it is one alone."""
+    own = config.keys() - keras.COMMON
+    found = [name for name, options in keras.OPTIONS.items() if own == options]
+    if len(found) != 1:
+        raise ConfigurationError(
+            f"The name of a Keras optimizer is its user's, and {', '.join(sorted(own)) or 'no option'} may be those of "
+            "several classes or of none: give the optimizer itself, or keras.optimizers.serialize(optimizer)."
+        )
+    return found[0]
 
 
 def _keras(name: Any, options: Mapping[str, Any]) -> Optimizer:
@@ -70,6 +102,14 @@ def _torch(config: Mapping[str, Any]) -> Optimizer | ParameterGroups:
     _known_keys(config, "torch.optim", ("name", "defaults", "param_groups", "scheduler"))
     name = _name(config.get("name"), "torch.optim", torch.TORCH)
     groups = config.get("param_groups", [config.get("defaults")])
+    if not isinstance(groups, Sequence) or not all(isinstance(group, Mapping) for group in groups):
+        raise ConfigurationError(f"torch.optim.{name}: options must be mappings; give one of {FORMS}.")
+    for group in groups if "scheduler" not in config else ():
+        if group.get("initial_lr", group.get("lr")) != group.get("lr"):
+            raise ConfigurationError(
+                f"torch.optim.{name}: a scheduler has moved the rate from {group['initial_lr']} to {group['lr']}. "
+                'Describe it under "scheduler", or give "scheduler": None for a constant rate.'
+            )
     rules = [torch.convert(name, group, config.get("scheduler")) for group in groups]
     if not rules:
         raise ConfigurationError(f"torch.optim.{name}: there is no parameter group.")
@@ -82,12 +122,7 @@ def _torch(config: Mapping[str, Any]) -> Optimizer | ParameterGroups:
             "the optimizer from `model.named_parameters()`, or convert one group at a time."
         )
     others = zip(rules[1:], names[1:], strict=True)
-    return ParameterGroups(rules[0], tuple(Group(_patterns(own), optimizer=rule) for rule, own in others))
-
-
-def _patterns(names: Sequence[str]) -> tuple[str, ...]:
-    """Patterns that match these names alone."""
-    return tuple("".join(f"[{letter}]" if letter in "*?[" else letter for letter in name) for name in names)
+    return ParameterGroups(rules[0], tuple(Group(tuple(map(exactly, own)), optimizer=rule) for rule, own in others))
 
 
 def _name(name: Any, framework: str, table: Mapping[str, Any]) -> str:

@@ -15,10 +15,10 @@ from edgeopt.optimizers.rules.adaptive.rmsprop import RMSprop
 from edgeopt.optimizers.rules.sgd.sgd import SGD
 from edgeopt.optimizers.rules.sgd.sign import Lion
 
-__all__ = ["KERAS", "convert"]
+__all__ = ["COMMON", "KERAS", "OPTIONS", "convert"]
 
-# What the optimizer is called, how it is compiled, and what a loss scaler outside the rule does.
-IGNORED = ("name", "jit_compile", "is_legacy_optimizer", "loss_scale_factor")
+# What the optimizer is called, and how it is compiled.
+IGNORED = ("name", "jit_compile", "is_legacy_optimizer")
 # Settings of the base class that are no part of the rule, and what to use in their place.
 ELSEWHERE = {
     "clipnorm": "clips each gradient by its own norm, which no transform here does",
@@ -26,6 +26,7 @@ ELSEWHERE = {
     "clipvalue": "is a transform here: transforms=[ClipByValue(...)]",
     "use_ema": "averages the weights, which is another rule here",
     "gradient_accumulation_steps": "is up to the device here: session.accumulate, session.apply",
+    "loss_scale_factor": "scales the loss, which a bundle does not do",
     "decay": "is the old way to give a schedule: use InverseTimeDecay",
 }
 MOMENTUM = "its momentum holds steps, here it holds gradients, which is the same for a constant rate only"
@@ -90,6 +91,21 @@ KERAS: dict[str, tuple[Callable[[Options, Any, dict[str, Any]], Rule], float, fl
     "nadam": (_nadam, 1e-3, 0.0),
     "rmsprop": (_rmsprop, 1e-3, 0.0),
     "sgd": (_sgd, 1e-2, 0.0),
+}
+
+
+#: What `get_config` of every optimizer holds.
+COMMON = frozenset({*IGNORED, *ELSEWHERE, "learning_rate", "weight_decay", "ema_momentum", "ema_overwrite_frequency"})
+
+#: What `get_config` of a class holds beside, where no other class of Keras has the same. `AdamW` is `Adam` with a
+#: weight decay, which both hold. Nadam, Adamax and Lamb have the same options as each other.
+OPTIONS: dict[str, frozenset[str]] = {
+    "adadelta": frozenset({"rho", "epsilon"}),
+    "adagrad": frozenset({"initial_accumulator_value", "epsilon"}),
+    "adam": frozenset({"beta_1", "beta_2", "epsilon", "amsgrad"}),
+    "lion": frozenset({"beta_1", "beta_2"}),
+    "rmsprop": frozenset({"rho", "momentum", "epsilon", "centered"}),
+    "sgd": frozenset({"momentum", "nesterov"}),
 }
 
 

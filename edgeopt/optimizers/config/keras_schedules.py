@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,7 +30,7 @@ def _exponential(o: Options) -> Schedule:
 
 def _inverse_time(o: Options) -> Schedule:
     o.only("staircase", False)
-    return InverseTime(o.number("initial_learning_rate"), o.number("decay_rate") / o.number("decay_steps"))
+    return InverseTime(o.number("initial_learning_rate"), o.number("decay_rate"), o.count("decay_steps"))
 
 
 def _polynomial(o: Options) -> Schedule:
@@ -40,13 +41,15 @@ def _polynomial(o: Options) -> Schedule:
         return line(lr, last, steps)
     if not 0 <= last <= lr:
         o.refuse("only a polynomial that falls has an equal here")
-    return Polynomial(lr, steps, power, final=last / lr if lr else 0.0)
+    return Polynomial(lr, steps, power, min_lr_ratio=last / lr if lr else 0.0)
 
 
 def _piecewise(o: Options) -> Schedule:
     boundaries, values = o.take("boundaries", ()), o.take("values", ())
     # A boundary still has the value in front of it.
-    return Sequential(tuple(Constant(float(value)) for value in values), tuple(int(each) + 1 for each in boundaries))
+    return Sequential(
+        tuple(Constant(float(value)) for value in values), tuple(math.floor(each) + 1 for each in boundaries)
+    )
 
 
 def _cosine(o: Options) -> Schedule:
@@ -60,7 +63,7 @@ def _cosine(o: Options) -> Schedule:
 def _restarts(o: Options) -> Schedule:
     o.only("m_mul", 1.0)
     lr, period, final = o.number("initial_learning_rate"), o.count("first_decay_steps"), o.number("alpha", 0.0)
-    return CosineRestarts(lr, period, o.count("t_mul", 2), final)
+    return CosineRestarts(lr, period, o.count("t_mul", 2), min_lr_ratio=final)
 
 
 KERAS_SCHEDULES: dict[str, Callable[[Options], Schedule]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from edgeopt.checks import at_least
 from edgeopt.optimizers.config.options import Options
 from edgeopt.schedules import Constant, Exponential, Linear, Polynomial, Schedule, Sequential, Step, WarmupCosine
 
@@ -12,9 +13,16 @@ __all__ = ["OPTAX_SCHEDULES", "line", "schedule"]
 
 
 def line(first: float, last: float, steps: int) -> Schedule:
-    """A straight line up or down, and its end from then on."""
+    """A straight line up or down, and its end from then on; without a length its beginning.
+
+    Raises:
+        ConfigurationError: A rate below 0.
+    """
+    at_least("a learning rate", min(first, last), 0.0)
     top = max(first, last)
-    return Linear(top, steps, first / top if top else 0.0, last / top if top else 1.0)
+    if steps <= 0:
+        return Constant(first)
+    return Linear(top, first / top if top else 0.0, last / top if top else 1.0, steps)
 
 
 def _delayed(o: Options, first: float, then: Schedule) -> Schedule:
@@ -39,33 +47,43 @@ def _warmup_cosine(o: Options) -> Schedule:
 
 def _exponential(o: Options) -> Schedule:
     first, steps, rate = o.number("init_value"), o.count("transition_steps"), o.number("decay_rate")
-    end = o.take("end_value")
+    end = None if o.take_none("end_value") else o.number("end_value")
+    if steps <= 0 or rate == 0:  # as optax says
+        o.count("transition_begin", 0)
+        o.flag("staircase")
+        return Constant(first)
     if o.flag("staircase"):
         if end is not None:
             o.refuse("`end_value` with `staircase` has no equal here")
         return _delayed(o, first, Step(first, steps, rate))
     if end is not None and rate >= 1:
         o.refuse("an `end_value` of a rising rate has no equal here")
-    return _delayed(o, first, Exponential(first, rate, steps, float(end or 0.0) / first if first else 0.0))
+    if end is not None and end >= first:
+        o.count("transition_begin", 0)
+        return Constant(end)  # which is a floor from the start, also during a delay
+    return _delayed(o, first, Exponential(first, rate, steps, end / first if end else 0.0))
 
 
 def _polynomial(o: Options) -> Schedule:
     first, last, steps = o.number("init_value"), o.number("end_value"), o.count("transition_steps")
     power = o.number("power", 1.0)
-    if power == 1.0:
+    if steps <= 0 or power == 1.0:
         return _delayed(o, first, line(first, last, steps))
     if not 0 <= last <= first:
         o.refuse("only a polynomial that falls has an equal here")
-    return _delayed(o, first, Polynomial(first, steps, power, final=last / first if first else 0.0))
+    return _delayed(o, first, Polynomial(first, steps, power, min_lr_ratio=last / first if first else 0.0))
 
 
 def _piecewise_constant(o: Options) -> Schedule:
     rate, changes = o.number("init_value"), o.take("boundaries_and_scales") or {}
-    parts = [Constant(rate)]
-    for _, scale in sorted(changes.items()):
+    parts: list[Schedule] = []
+    milestones: list[int] = []
+    for boundary, scale in sorted((int(boundary), float(scale)) for boundary, scale in changes.items()):
+        if boundary > 0:
+            parts.append(Constant(rate))
+            milestones.append(boundary)
         rate *= scale
-        parts.append(Constant(rate))
-    return Sequential(tuple(parts), tuple(sorted(changes)))
+    return Sequential((*parts, Constant(rate)), milestones)
 
 
 def _warmup_constant(o: Options) -> Schedule:

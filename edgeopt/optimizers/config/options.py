@@ -30,6 +30,13 @@ class Options:
         """An option, or its default in the other framework."""
         return self._left.pop(name, default)
 
+    def take_none(self, name: str) -> bool:
+        """Whether an option is None or left out; it is taken if so."""
+        missing = self._left.get(name) is None
+        if missing:
+            self.take(name)
+        return missing
+
     def number(self, name: str, default: float | None = None) -> float:
         """An option that must be a number; zero-dimensional arrays and tensors count.
 
@@ -48,6 +55,10 @@ class Options:
         if number != int(number):
             self.refuse(f"`{name}` must be a whole number, not {number!r}")
         return int(number)
+
+    def optional_count(self, name: str) -> int | None:
+        """An option that must be a whole number, or None, which it is if left out."""
+        return None if self.take_none(name) else self.count(name)
 
     def flag(self, name: str, default: bool = False) -> bool:
         """An option that must be true or false."""

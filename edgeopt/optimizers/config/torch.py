@@ -100,7 +100,8 @@ def _adadelta(o: Options, lr: Any) -> Rule:
 def _rprop(o: Options, lr: Any) -> Rule:
     minus, plus = o.pair("etas", (0.5, 1.2))
     least, most = o.pair("step_sizes", (1e-6, 50.0))
-    return Rprop(lr, float(minus), float(plus), float(least), float(most), maximize=o.flag("maximize"))
+    etas, sizes = (float(minus), float(plus)), (float(least), float(most))
+    return Rprop(lr, etas=etas, step_sizes=sizes, maximize=o.flag("maximize"))
 
 
 def _asgd(o: Options, lr: Any) -> Rule:
@@ -112,7 +113,7 @@ def _adafactor(o: Options, lr: Any) -> Rule:
     eps1, eps2 = o.pair("eps", (None, 1e-3))
     return Adafactor(
         lr,
-        beta2_decay=-o.number("beta2_decay", -0.8),
+        beta2_decay=o.number("beta2_decay", -0.8),
         eps1=None if eps1 is None else float(eps1),
         eps2=float(eps2),
         d=o.number("d", 1.0),
@@ -129,7 +130,7 @@ def _muon(o: Options, lr: Any) -> Rule:
         nesterov=o.flag("nesterov", True),
         ns_coefficients=(float(first), float(second), float(third)),
         ns_steps=o.count("ns_steps", 5),
-        scale=o.take("adjust_lr_fn") or "original",
+        adjust_lr_fn=o.take("adjust_lr_fn") or "original",
         weight_decay=o.number("weight_decay", 0.1),
     )
 

@@ -29,7 +29,7 @@ def _drawn_back(xp: Namespace, param: Array, slow: Array, alpha: Array, due: Arr
 class Lookahead(Following):
     """Lookahead around another optimizer (Zhang et al., NeurIPS 2019, arXiv:1907.08610).
 
-    The inner optimizer updates θ and keeps its state. After every `every` updates::
+    The inner optimizer updates θ and keeps its state. After every `k` updates::
 
         s ← s + alpha·(θ - s)
         θ ← s
@@ -43,12 +43,12 @@ class Lookahead(Following):
         ConfigurationError: A number out of its range, or `inner` is no optimizer.
     """
 
-    every: int = static(5)
+    k: int = static(5)
     alpha: float = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least("every", self.every, 1)
+        at_least("k", self.k, 1)
         fraction("alpha", self.alpha, closed=True)
 
     def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
@@ -63,7 +63,7 @@ class Lookahead(Following):
         self, xp: Namespace, param: Array, slots: dict[str, Array], state: Arrays, hyper: Arrays, step: Array
     ) -> Updated:
         """Draw the parameter back where it is due."""
-        due = is_multiple(xp, step, self.every)
+        due = is_multiple(xp, step, self.k)
         param, slow = _drawn_back(xp, param, state["slow_param"], hyper["lookahead.alpha"], due)
         return param, {**slots, "slow_param": slow}
 
@@ -73,7 +73,7 @@ class Ranger(RAdam):
     """Ranger (Wright 2019): RAdam and Lookahead, with centralised gradients (Yong et al., ECCV 2020, arXiv:2004.01461).
 
     The gradient of a tensor of two or more dimensions is centralised first; then comes the step of `RAdam`, with its
-    weight decay beside the gradient, and after every `every` steps that of `Lookahead`::
+    weight decay beside the gradient, and after every `k` steps that of `Lookahead`::
 
         g ← g - mean(g, all dimensions but the first)
         θ ← RAdam(θ, g)
@@ -86,13 +86,13 @@ class Ranger(RAdam):
 
     beta1: float = 0.95
     eps: float = 1e-5
-    every: int = static(6)
+    k: int = static(6)
     alpha: float = 0.5
     decay: Decay = "before"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least("every", self.every, 1)
+        at_least("k", self.k, 1)
         fraction("alpha", self.alpha, closed=True)
 
     @property
@@ -109,5 +109,5 @@ class Ranger(RAdam):
         if param.ndim > 1:
             grad = grad - xp.mean(grad, axis=tuple(range(1, param.ndim)), keepdims=True)
         param, slots = super().update(xp, param, grad, state, hyper, step)
-        param, slow = _drawn_back(xp, param, state["slow_param"], hyper["alpha"], is_multiple(xp, step, self.every))
+        param, slow = _drawn_back(xp, param, state["slow_param"], hyper["alpha"], is_multiple(xp, step, self.k))
         return param, {**slots, "slow_param": slow}

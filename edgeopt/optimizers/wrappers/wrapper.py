@@ -10,10 +10,11 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from edgeopt.array_types import Array, Namespace
-from edgeopt.checks import require
+from edgeopt.checks import ranges_of, require
 from edgeopt.optimizers.base import Arrays, GroupArrays, Optimizer, Updated, UpdatedAll
 from edgeopt.optimizers.ingredients import Ingredient
 from edgeopt.schedules import Schedule
+from edgeopt_runtime.ranges import Range
 
 __all__ = ["Following", "Wrapper", "beside"]
 
@@ -66,6 +67,11 @@ class Wrapper(Optimizer):
     def hyperparameters(self) -> dict[str, float]:
         """Return the numbers of the inner optimizer."""
         return self.inner.hyperparameters()
+
+    def ranges(self) -> dict[str, Range]:
+        """Return the ranges of the inner optimizer's numbers, and of those that are not its own."""
+        inner = self.inner.hyperparameters()
+        return {**self.inner.ranges(), **ranges_of(self, self.hyperparameters().keys() - inner.keys())}
 
     def view(self, xp: Namespace, param: Array, state: Arrays, hyper: Arrays, step: Array) -> Array:
         """Return the view of the inner optimizer."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,13 +14,17 @@ from edgeopt.recomputation import has_regions, recompute
 from edgeopt.tracing import Array, Tracer, new_graph, new_model, op
 from edgeopt.training.forward import ForwardGraph
 from edgeopt.training.graphs.branches import move_into_branch
+from edgeopt.training.graphs.finiteness import finite_check, without_infinities
 from edgeopt.training.graphs.simplify import clean_up, remove_unused
-from edgeopt.training.names import DRAWS, SEED
+from edgeopt.training.names import CHECK, DRAWS, SEED
 from edgeopt.training.updating.fused import Functions
 from edgeopt.training.updating.state import State
 from edgeopt_runtime.manifest import GraphInput, GraphOutput, InputSpec, Signature
 
 __all__ = ["BuiltGraph", "GraphBuilder"]
+
+#: The graphs that train, whose results must be finite to be kept.
+CHECKED = ("step", "accumulate", "apply")
 
 
 class BuiltGraph(NamedTuple):
@@ -48,6 +52,8 @@ class GraphBuilder:
         self._outputs: list[GraphOutput] = []
         self._branches: list[tuple[Callable[[], Array], list[ir.Node]]] = []
         self._recomputed: tuple[ir.Value, str | Sequence[str]] | None = None
+        self._checks: list[Array] = []
+        self._checked: set[str] = set()
         self.predictions: dict[str, Array] = {}
         self.updated_buffers: dict[str, Array] = {}
         self.updated_parameters: dict[str, Array] = {}
@@ -77,6 +83,8 @@ class GraphBuilder:
                 for what is to be built, and inputs that the signature does not name are tensors of the state.
             keep: The outputs that stay. What only the others need goes, and inputs with it.
         """
+        # What is written is checked anew.
+        keep = [port for port in keep if port.kind != "check"]
         builder = cls(name, state)
         builder.graph = model.graph
         values = dict(zip(signature.outputs, model.graph.outputs, strict=False))
@@ -184,6 +192,31 @@ class GraphBuilder:
         """Make an array the next value of a state tensor."""
         self._output(value, GraphOutput(f"next.{name}", "state", tensor=name))
 
+    def to_check(self, names: Iterable[str], value: Array) -> Array:
+        """What of the next values of some tensors has to be finite: all, but for infinities where one begins so."""
+        joined = self._state.joined
+        members = [member for name in names for member in (joined[name].members if name in joined else (name,))]
+        first = [np.asarray(self._state.values[member]) for member in members if member in self._state.values]
+        infinite = any(array.dtype.kind == "f" and bool(np.isinf(array).any()) for array in first)
+        return without_infinities(value) if infinite else value
+
+    def checked(self, names: Iterable[str], check: Array) -> None:
+        """Take over a number that is 0 if the next values of these tensors are finite, and NaN if not."""
+        self._checked.update(names)
+        self._checks.append(check)
+
+    def _check_written(self) -> None:
+        """Report one number that says whether everything that the graph writes is finite."""
+        written = [
+            self.to_check([port.tensor], self.tracer.wrap(value))
+            for port, value in zip(self._outputs, self.graph.outputs, strict=True)
+            if port.tensor is not None and port.tensor not in self._checked
+        ]
+        rest = finite_check(written)
+        checks = [*self._checks, *([] if rest is None else [rest])]
+        if checks:
+            self._output(sum(checks[1:], start=checks[0]), GraphOutput(CHECK, "check"))
+
     def metric(self, name: str, value: Array, weight: Array | None = None) -> None:
         """Report a scalar; with its weight where it is to be averaged over batches."""
         if weight is None:
@@ -224,6 +257,8 @@ class GraphBuilder:
             recompute(self.tracer, mark, sources, what=what)
         for condition, marks in self._branches:
             move_into_branch(self.graph, condition().value, marks)
+        if self._name in CHECKED:
+            self._check_written()
         for function in self.functions.by_name.values():
             lower(function.graph)
         model = new_model(self.graph, list(self.functions.by_name.values()))

@@ -1,9 +1,11 @@
-"""The graphs of a bundle: five, and one more for methods that use second derivatives."""
+"""The graphs of a bundle: those that train and use it, those of its optimizer alone, and one of second derivatives."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from edgeopt import tracing as xp
@@ -19,12 +21,16 @@ from edgeopt.training.graphs.noise import draw_tangents
 from edgeopt.training.measurements import Layers, Passes, accumulated_sums, measured, measured_sums
 from edgeopt.training.names import ACCUMULATED_WEIGHT
 from edgeopt.training.plan import Plan
+from edgeopt.training.updating.beginning import begin
+from edgeopt.training.updating.groups import UpdateGroup
 from edgeopt.training.updating.state import State
 from edgeopt.training.updating.update import add_update
-from edgeopt.training.updating.view import look_through
+from edgeopt.training.updating.view import look_through, write_views
 from edgeopt_runtime.manifest import InputSpec
 
-__all__ = ["OPTIONAL", "SIGNATURES"]
+__all__ = ["OPTIONAL", "SIGNATURES", "reset_graph", "view_graph"]
+
+NumpyArray = np.ndarray[Any, Any]
 
 
 def _loss_terms(builder: GraphBuilder, plan: Plan, targets: Sequence[InputSpec]) -> tuple[Array, Array]:
@@ -78,9 +84,10 @@ def _passes(
         seed = builder.drop_activations(seed, plan.recompute)
     wrt = [*(array.value for array in parameters.values()), *layers.outputs]
     found = backward(builder.tracer, {total.value: seed}, wrt)
-    builder.metric("loss", total / weight)
+    mean = _mean if updating else _mean_or_sum
+    builder.metric("loss", mean(total, weight), weight)
     for name, value, metric_weight in metrics:
-        builder.metric(name, value / metric_weight)
+        builder.metric(name, mean(value, metric_weight))
     for name, value in builder.updated_buffers.items():
         builder.set_state(name, value)
     for name, value in builder.updated_parameters.items():
@@ -103,6 +110,16 @@ def _passes(
         scale=weight if updating else xp.ones_like(weight),
         tangents=tangents,
     )
+
+
+def _mean(total: Array, weight: Array) -> Array:
+    return total / weight
+
+
+def _mean_or_sum(total: Array, weight: Array) -> Array:
+    """The mean; of a microbatch that weighs nothing (padding only) its sum, which is zero as well."""
+    nothing = xp.equal(weight, 0.0)
+    return total / xp.where(nothing, xp.ones_like(weight), weight)
 
 
 def _step(model: ForwardModel, plan: Plan, state: State, targets: Sequence[InputSpec]) -> BuiltGraph:
@@ -190,12 +207,42 @@ def _predict(model: ForwardModel, plan: Plan, state: State, targets: Sequence[In
     return builder.finish()
 
 
+def reset_graph(state: State, groups: Sequence[UpdateGroup], parameters: Mapping[str, NumpyArray]) -> BuiltGraph:
+    """(params) → the optimizer's state before the first update.
+
+    Args:
+        state: The tensors.
+        groups: The rules and their parameters.
+        parameters: The parameters by name, with the values that the first slots were made from.
+    """
+    builder = GraphBuilder("reset", state)
+    begin(builder, groups, parameters)
+    return builder.finish()
+
+
+def view_graph(state: State, groups: Sequence[UpdateGroup]) -> BuiltGraph:
+    """(params, optimizer state, hyper) → what stands for the parameters in evaluation; no outputs where they do."""
+    builder = GraphBuilder("view", state)
+    write_views(builder, groups)
+    return builder.finish()
+
+
+def _reset(model: ForwardModel, plan: Plan, state: State, targets: Sequence[InputSpec]) -> BuiltGraph:
+    return reset_graph(state, plan.groups, model.parameters)
+
+
+def _view(model: ForwardModel, plan: Plan, state: State, targets: Sequence[InputSpec]) -> BuiltGraph:
+    return view_graph(state, plan.groups)
+
+
 SIGNATURES: dict[str, Callable[[ForwardModel, Plan, State, Sequence[InputSpec]], BuiltGraph]] = {
     "step": _step,
     "accumulate": _accumulate,
     "apply": _apply,
     "evaluate": _evaluate,
     "predict": _predict,
+    "reset": _reset,
+    "view": _view,
     "hessian_vector": _hessian_vector,
 }
 # Built when asked for.

@@ -10,7 +10,7 @@ import numpy as np
 
 from edgeopt.optimizers import Optimizer
 from edgeopt.optimizers.meanings import AVERAGE, COPIES, LATE, MEANINGS, UNCORRECTED, Meaning
-from edgeopt.training.names import STEP, slot_name
+from edgeopt.training.names import SCHEDULE_START, STEP, slot_name
 from edgeopt.training.updating.groups import UpdateGroup
 
 __all__ = ["Carried", "OldRule", "carry_over"]
@@ -105,7 +105,7 @@ def carry_over(
             if slot.source is not None and not (moved and slot.kind in COPIES):
                 sources[slot.target] = slot.source
     if counts_on and STEP in old:
-        sources[STEP] = STEP, 1.0
+        sources |= {name: (name, 1.0) for name in (STEP, SCHEDULE_START) if name in old}
     return Carried(sources, frozenset(in_view))
 
 

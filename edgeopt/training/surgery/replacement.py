@@ -11,7 +11,8 @@ import numpy as np
 
 from edgeopt.errors import SignatureError
 from edgeopt.optimizers import OptimizerLike, as_groups
-from edgeopt.training.names import ACCUMULATED_WEIGHT, DRAWS, SEED, STEP
+from edgeopt.training.graphs.signatures import reset_graph, view_graph
+from edgeopt.training.names import ACCUMULATED_WEIGHT, DRAWS, SCHEDULE_START, SEED, STEP
 from edgeopt.training.plan import group_numbers, group_provenance
 from edgeopt.training.surgery.carry import Carried, carry_over
 from edgeopt.training.surgery.cut import Cut
@@ -63,7 +64,8 @@ def replace_optimizer(bundle: BundleContents, optimizer: OptimizerLike) -> tuple
     trained = {spec.name: state[spec.name] for spec in manifest.tensors if spec.trainable}
     groups = resolve(as_groups(optimizer), trained)
     _refuse_measurements(groups)
-    cuts = {name: Cut(manifest, name, bundle.graphs[s.file]) for name, s in manifest.signatures.items()}
+    whole = {name: s for name, s in manifest.signatures.items() if name not in ("reset", "view")}
+    cuts = {name: Cut(manifest, name, bundle.graphs[s.file]) for name, s in whole.items()}
     rules = next((cuts[name].rules() for name in ("step", "apply") if name in cuts), {})
     seen = _as_numbers(manifest, seen_parameters(bundle))
     laid_out = _layout(manifest, groups, state)
@@ -78,6 +80,8 @@ def replace_optimizer(bundle: BundleContents, optimizer: OptimizerLike) -> tuple
         value = state[source]
         laid_out.values[target] = value if factor == 1.0 else (value * factor).astype(value.dtype)
     built = {name: rebuild(cut, laid_out, groups) for name, cut in cuts.items()}
+    built |= {"reset": reset_graph(laid_out, groups, {**trained, **moved}), "view": view_graph(laid_out, groups)}
+    built = {name: graph for name, graph in built.items() if graph.signature.outputs}
     mine = [name for name, spec in laid_out.tensors.items() if spec.role == "optimizer"]
     used = {source for source, _ in carried.sources.values()}
     numbers = [spec for spec in manifest.hyperparameters if not spec.name.startswith(("optimizer.", "schedule."))]
@@ -94,7 +98,7 @@ def replace_optimizer(bundle: BundleContents, optimizer: OptimizerLike) -> tuple
     graphs = {graph.signature.file: graph.model for graph in built.values()}
     return BundleContents(changed, graphs, laid_out.values), Carryover(
         {target: source for target, (source, _) in carried.sources.items()},
-        tuple(name for name in (*mine, STEP) if name not in carried.sources),
+        tuple(name for name in (*mine, STEP, SCHEDULE_START) if name not in carried.sources),
         tuple(spec.name for spec in manifest.tensors if spec.role == "optimizer" and spec.name not in used),
         tuple(moved),
     )

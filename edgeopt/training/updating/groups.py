@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from edgeopt.checks import ranges_of
 from edgeopt.errors import ParameterPatternError, SignatureError
 from edgeopt.optimizers import Group, Ingredient, Measurement, Optimizer, ParameterGroups
+from edgeopt.schedules import Schedule
 from edgeopt.training.names import measurement_name, slot_name
 from edgeopt.training.updating.units import JOINED_SIZE, Unit, make_units
 from edgeopt_runtime.manifest import Hyperparameter
@@ -186,7 +188,8 @@ def _update_group(
     multiplier = f"optimizer.{name}.lr_multiplier" if name else None
     if multiplier is not None:
         text = f"factor of the learning rate in the group {name}"
-        values[multiplier] = Hyperparameter(multiplier, "float64", float(group.lr_multiplier), text)
+        allowed = ranges_of(group, ["lr_multiplier"])["lr_multiplier"]
+        values[multiplier] = Hyperparameter(multiplier, "float64", float(group.lr_multiplier), text, allowed)
     ingredients = {key: rule.ingredients(parameter) for key, parameter in parameters.items()}
     return UpdateGroup(
         name=name,
@@ -203,10 +206,13 @@ def _update_group(
     )
 
 
-def _described(names: Mapping[str, str], values: Mapping[str, float], owner: object) -> dict[str, Hyperparameter]:
-    """Each number with the class to read about it."""
+def _described(
+    names: Mapping[str, str], values: Mapping[str, float], owner: Optimizer | Schedule
+) -> dict[str, Hyperparameter]:
+    """Each number with its range, and the class to read about it."""
+    ranges = owner.ranges()
     return {
-        full: Hyperparameter(full, "float64", values[name], f"{name} of {type(owner).__name__}")
+        full: Hyperparameter(full, "float64", values[name], f"{name} of {type(owner).__name__}", ranges.get(name))
         for name, full in names.items()
     }
 

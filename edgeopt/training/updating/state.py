@@ -12,6 +12,7 @@ from edgeopt.errors import SignatureError
 from edgeopt.training.names import (
     ACCUMULATED_WEIGHT,
     DRAWS,
+    SCHEDULE_START,
     SEED,
     STEP,
     accumulator_name,
@@ -90,6 +91,7 @@ def initial_state(
             accumulate(need.key, need.members[0], need)
     joined = {entry.name: entry for group in groups for entry in _joined(group)}
     add(STEP, np.zeros((), np.int64), "counter")
+    add(SCHEDULE_START, np.zeros((), np.int64), "counter")
     add(SEED, np.asarray(seed, np.int64), "seed")
     add(DRAWS, np.zeros((), np.int64), "counter")
     clash = sorted(({*accumulators, ACCUMULATED_WEIGHT} & {*tensors, *joined}) | (joined.keys() & tensors.keys()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -11,8 +11,9 @@ from edgeopt import tracing as xp
 from edgeopt.optimizers import GroupArrays, Ingredient, Measurement, Tangents
 from edgeopt.tracing import Array, op
 from edgeopt.training.graphs.builder import GraphBuilder
+from edgeopt.training.graphs.finiteness import finite_check
 from edgeopt.training.graphs.noise import draw
-from edgeopt.training.names import STEP, measurement_name, slot_name
+from edgeopt.training.names import SCHEDULE_START, STEP, measurement_name, slot_name
 from edgeopt.training.plan import Plan
 from edgeopt.training.updating.fused import static_flags
 from edgeopt.training.updating.groups import UpdateGroup
@@ -116,7 +117,7 @@ def _rate(builder: GraphBuilder, group: UpdateGroup, completed: Array) -> Array:
     """What the schedule says."""
     numbers = {name: builder.hyper(full) for name, full in group.schedule.items()}
     with builder.tracer.scope("schedule"):
-        rate: Array = group.rule.schedule(xp, numbers, completed)
+        rate: Array = group.rule.schedule(xp, numbers, completed - builder.state(SCHEDULE_START))
     return rate
 
 
@@ -164,9 +165,15 @@ def _update_group(
             parts = unit.split(moved[unit.name]) if unit.joined else {unit.name: moved[unit.name]}
             results |= {f"param.{name}": part for name, part in parts.items()}
         # A slot that comes out as it went in needs no output: what no graph writes stays.
-        return {f"updated.{key}": value for key, value in results.items() if value is not x.get(key)}
+        written = {f"updated.{key}": value for key, value in results.items() if value is not x.get(key)}
+        check = finite_check(_to_check(builder, group, written, moved))
+        return written if check is None else {**written, "updated.check": check}
 
     results = builder.functions.call(builder.tracer, type(rule).__name__, inputs, body, static_flags(rule))
+    if "updated.check" in results:
+        # Within the function, so that a native kernel finds out on its way.
+        check = results.pop("updated.check")
+        builder.checked([name for key in results for name in _targets(group)[key]], check)
     for key, tensors in _targets(group).items():
         for tensor in tensors if key in results else ():
             builder.set_state(tensor, results[key])
@@ -174,6 +181,19 @@ def _update_group(
         if name in builder.updated_parameters:
             # The rule leaves it as the model has written it.
             builder.set_state(name, builder.parameter(name))
+
+
+def _to_check(
+    builder: GraphBuilder, group: UpdateGroup, written: Mapping[str, Array], moved: Mapping[str, Array]
+) -> Iterator[Array]:
+    """What an update writes, each joined vector in one piece."""
+    targets = _targets(group)
+    whole = {f"updated.param.{name}": unit for unit in group.units if unit.joined for name in unit.members}
+    for key, value in written.items():
+        if key in whole:
+            yield builder.to_check(whole[key].members, moved[whole[key].name])
+        else:
+            yield builder.to_check(targets[key], value)
 
 
 def _targets(group: UpdateGroup) -> dict[str, list[str]]:

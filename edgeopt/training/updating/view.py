@@ -11,9 +11,10 @@ from edgeopt.training.names import STEP
 from edgeopt.training.updating.fused import static_flags
 from edgeopt.training.updating.groups import UpdateGroup
 from edgeopt.training.updating.unit_arrays import state_inputs, unit_states
+from edgeopt.training.updating.units import Unit
 from edgeopt.training.updating.update import hyper_inputs
 
-__all__ = ["look_through"]
+__all__ = ["look_through", "write_views"]
 
 
 def look_through(builder: GraphBuilder, groups: Sequence[UpdateGroup]) -> bool:
@@ -23,16 +24,23 @@ def look_through(builder: GraphBuilder, groups: Sequence[UpdateGroup]) -> bool:
     """
     changed = False
     for group in groups:
-        for name, view in _views(builder, group).items():
+        units = [unit for unit in group.units if any(builder.reads(name) for name in unit.members)]
+        for name, view in _views(builder, group, units).items():
             builder.substitute(builder.state(name), view)
             changed = True
     return changed
 
 
-def _views(builder: GraphBuilder, group: UpdateGroup) -> dict[str, Array]:
-    """One function for the group; only the parameters that have a view of their own."""
+def write_views(builder: GraphBuilder, groups: Sequence[UpdateGroup]) -> None:
+    """Write the rules' views in the parameters' place, where there are any."""
+    for group in groups:
+        for name, view in _views(builder, group, group.units).items():
+            builder.set_state(name, view)
+
+
+def _views(builder: GraphBuilder, group: UpdateGroup, units: Sequence[Unit]) -> dict[str, Array]:
+    """One function for some units of a group; only the parameters that have a view of their own."""
     rule = group.rule
-    units = [unit for unit in group.units if any(builder.reads(name) for name in unit.members)]
     completed = builder.state(STEP)
     hyper = hyper_inputs(builder, group, completed)
     inputs = {"step": completed, **hyper, **state_inputs(builder, group, units)}

@@ -18,9 +18,11 @@ from edgeopt.canonical.inlining import inline_functions
 from edgeopt.canonical.naming import fix_names
 from edgeopt.errors import SignatureError, UnsupportedModelError
 from edgeopt.tracing import Tracer
+from edgeopt.tracing.shapes import from_ir
 from edgeopt.tracing.site import qualified_name
 from edgeopt.tracing.subgraphs import operands
 from edgeopt.training.forward import ForwardGraph, ForwardModel
+from edgeopt_exporters.given.dimensions import named_dimensions
 from edgeopt_exporters.onnx_file.batch import make_batch_symbolic, number_of_examples
 from edgeopt_exporters.onnx_file.examples import BATCH, by_name, input_of, set_shapes
 from edgeopt_exporters.onnx_file.modes import BatchNormMode, evaluation_mode, training_mode
@@ -39,7 +41,7 @@ def from_onnx(
     batch_norm: BatchNormMode = "file",
     dropout: bool = True,
     dynamic_batch: bool = True,
-    dynamic_shapes: Mapping[str, Mapping[int, str]] | None = None,
+    dynamic_shapes: Any = None,
     fixed_inputs: Mapping[str, Any] | None = None,
     output: str | None = None,
     check: bool = True,
@@ -57,7 +59,7 @@ def from_onnx(
         dropout: Whether Dropout drops in training, as its ratio says.
         dynamic_batch: Whether axis 0 of the inputs becomes the symbolic dimension "batch" in a file that has no
             symbolic dimension at all, where its operators allow it. Without it, axis 0 is as in the examples, too.
-        dynamic_shapes: More symbolic dimensions, by input and axis.
+        dynamic_shapes: More symbolic dimensions, by input and axis, see `named_dimensions`.
         fixed_inputs: Values of inputs that never change (a sampling rate); they are no inputs any more.
         output: A tensor inside the file to be returned besides its outputs: the logits in front of a Softmax, say.
         check: Whether to run the file on ONNX Runtime beside the graph that was made of it. A dimension stays
@@ -70,16 +72,16 @@ def from_onnx(
         UnsupportedModelError: The file cannot be read, or holds nothing that can be trained.
         ExportDifferenceError: The graph gives other results than the file.
     """
+    loaded = read(model)
     request = _Request(
         example_inputs=example_inputs,
         batch_norm=batch_norm,
         dropout=dropout,
         dynamic_batch=dynamic_batch,
-        dynamic_shapes=dynamic_shapes or {},
+        dynamic_shapes=_named(loaded.graph, dynamic_shapes, example_inputs, dynamic_batch),
         fixed_inputs=fixed_inputs or {},
         output=output,
     )
-    loaded = read(model)
     if loaded.functions:
         # Refused here where that cannot be done: ONNX Runtime 1.17 crashes on functions that call themselves.
         inline_functions(copied(loaded))
@@ -94,6 +96,18 @@ def from_onnx(
         proof.settle(again.graph)
         forward = _forward(again, request, proof)
     return forward if proof is None else replace(forward, decisions=(*forward.decisions, *proof.decisions))
+
+
+def _named(graph: ir.Graph, dynamic_shapes: Any, example_inputs: Any, dynamic_batch: bool) -> dict[str, dict[int, str]]:
+    examples = by_name(graph, example_inputs)
+    shapes = {
+        value.name or "": np.shape(examples.get(value.name or "", ()))
+        if value.shape is None
+        else tuple(from_ir(value.shape))
+        for value in graph.inputs
+        if value.name not in graph.initializers
+    }
+    return named_dimensions(dynamic_shapes, shapes, dynamic_batch=dynamic_batch)
 
 
 def constants_of(model: OnnxModel) -> list[Constant]:
@@ -182,7 +196,7 @@ def _with_batch(forward: ForwardModel, proof: Proof | None) -> ForwardModel:
             )
             why = None if proof is None else proof.batch_problem(count, candidate, forward)
             if why is None:
-                proven = "" if proof is None else f": of {2 * count + 1} together, each gives what it gives in the file"
+                proven = "" if proof is None else f": of {count + 1} together, each gives what it gives in the file"
                 text = f"{BATCH} is symbolic, where the file has {count}{proven}"
                 return replace(candidate, decisions=(*forward.decisions, Decision("symbolic", BATCH, text)))
     size = f"fixed at {count}" if isinstance(count, int) else "as in the file"

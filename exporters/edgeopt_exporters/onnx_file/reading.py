@@ -11,13 +11,13 @@ import onnx
 import onnx.defs
 import onnx.numpy_helper
 import onnx_ir as ir
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
+from google.protobuf.message import DecodeError
 
 from edgeopt.canonical.copies import copied
 from edgeopt.errors import UnsupportedModelError
 from edgeopt.tracing.subgraphs import all_nodes, bodies, operands
 
-__all__ = ["OnnxModel", "read"]
+__all__ = ["OnnxModel", "of_bytes", "read"]
 
 OnnxModel: TypeAlias = "onnx.ModelProto | ir.Model | str | os.PathLike[str]"
 
@@ -43,6 +43,18 @@ def read(model: OnnxModel) -> ir.Model:
         listing = "".join(f"\n  - {problem}" for problem in problems[:_LISTED])
         raise UnsupportedModelError(f"{name} is no valid ONNX file:{listing}")
     return ir.external_data.load_to_model(loaded)
+
+
+def of_bytes(content: bytes) -> onnx.ModelProto:
+    """The model whose file has this content.
+
+    Raises:
+        UnsupportedModelError: It is no ONNX file.
+    """
+    try:
+        return onnx.load_from_string(content)
+    except DecodeError as error:
+        raise UnsupportedModelError(f"The bytes given cannot be read as an ONNX file: {error}.") from error
 
 
 def _loaded(model: OnnxModel) -> ir.Model:

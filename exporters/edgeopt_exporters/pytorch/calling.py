@@ -118,13 +118,25 @@ def _bind(module: torch.nn.Module, signature: inspect.Signature, example_inputs:
             return signature.bind(*example_inputs)
         return signature.bind(example_inputs)
     except TypeError as error:
-        advice = ""
-        if isinstance(example_inputs, (Mapping, Sequence)):
-            kind = "dict" if isinstance(example_inputs, Mapping) else type(example_inputs).__name__
-            advice = f" Where forward takes the {kind} itself as one argument, give it in a tuple: (examples,)."
-        raise SignatureError(
-            f"The example inputs do not fit {type(module).__name__}.forward{signature}: {error}.{advice}"
-        ) from error
+        what = f"The example inputs do not fit {type(module).__name__}.forward{signature}: {error}."
+        raise SignatureError(what + _advice(example_inputs)) from error
+
+
+def _advice(example_inputs: Any) -> str:
+    """What examples that fit no call were probably meant to be."""
+    if isinstance(example_inputs, Sequence) and example_inputs and all(type(size) is int for size in example_inputs):
+        return f" A shape is no example; give a tensor, torch.zeros({', '.join(map(str, example_inputs))})."
+    if isinstance(example_inputs, Mapping):
+        return (
+            " Give what forward takes, without the targets, which the loss asks for. Where it takes the dict itself as "
+            "one argument, give it in a tuple: (examples,)."
+        )
+    if isinstance(example_inputs, Sequence):
+        return (
+            " Give what forward takes, without the targets, which the loss asks for: batch[0] of a batch (x, y). Where "
+            f"it takes the {type(example_inputs).__name__} itself as one argument, give it in a tuple: (examples,)."
+        )
+    return ""
 
 
 def _name(parameters: Sequence[str], path: Sequence[Any], signature: inspect.Signature) -> str:
@@ -157,13 +169,19 @@ def _own(name: str, leaf: Any) -> torch.Tensor:
 def _refuse_objects(names: Sequence[str], leaves: Sequence[Any], places: Sequence[int]) -> None:
     for place, (name, leaf) in enumerate(zip(names, leaves, strict=True)):
         if place not in places and not isinstance(leaf, _CONSTANTS):
-            raise SignatureError(
-                f"The example for input {name!r} is a {type(leaf).__name__}; give a torch.Tensor, or lists, tuples and "
-                "dicts of them. Other objects belong into the module (a small wrapper module)."
-            )
+            if isinstance(leaf, (torch.utils.data.DataLoader, torch.utils.data.Dataset)):
+                advice = "give the inputs of one batch of it, without the targets: x, y = next(iter(loader))"
+            else:
+                advice = (
+                    "give a torch.Tensor, or lists, tuples and dicts of them. Other objects belong into the module (a "
+                    "small wrapper module)"
+                )
+            raise SignatureError(f"The example for input {name!r} is a {type(leaf).__name__}; {advice}.")
     if not places:
         given = " and ".join(f"{name!r} is a {type(leaf).__name__}" for name, leaf in zip(names, leaves, strict=True))
-        raise SignatureError(f"The examples hold no tensor ({given or 'nothing was given'}); a step needs data.")
+        is_shape = bool(leaves) and all(type(leaf) is int for leaf in leaves)
+        advice = _advice(leaves) if is_shape else " A step needs data; give tensors or arrays."
+        raise SignatureError(f"The examples hold no tensor ({given or 'nothing was given'}).{advice}")
 
 
 def _refuse_doubled(names: Sequence[str]) -> None:

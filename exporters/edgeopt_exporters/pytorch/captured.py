@@ -9,6 +9,7 @@ import torch
 from edgeopt_exporters.pytorch.checkpoints import fence_regions
 from edgeopt_exporters.pytorch.translations import REWRITES
 from edgeopt_exporters.pytorch.translations.rewriting import out_of_place, rewrite
+from edgeopt_exporters.pytorch.translations.scalars import OF_SCALARS
 from edgeopt_exporters.pytorch.translations.stopped import stop_outputs
 from edgeopt_exporters.pytorch.written import separate_writes
 
@@ -36,6 +37,8 @@ def tidy(program: torch.export.ExportedProgram) -> None:
     shared = separate_writes(program)
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
+            # What these are said with may have a rewrite of its own.
+            rewrite(module.graph, OF_SCALARS, of_scalars=True)
             rewrite(module.graph, REWRITES)
             _tidy(module.graph)
             stop_outputs(module.graph, shared)
@@ -45,8 +48,27 @@ def tidy(program: torch.export.ExportedProgram) -> None:
             module.recompile()
 
 
+# Other names of operators, under which torch's exporter does not bring operands to one type.
+_ALIASES = {
+    getattr(getattr(_aten, alias), overload): getattr(getattr(_aten, name), overload)
+    for alias, name, overloads in (
+        ("divide", "div", ("Tensor", "Scalar", "Tensor_mode", "Scalar_mode")),
+        ("true_divide", "div", ("Tensor", "Scalar")),
+        ("multiply", "mul", ("Tensor", "Scalar")),
+        ("subtract", "sub", ("Tensor", "Scalar")),
+        ("greater", "gt", ("Tensor", "Scalar")),
+        ("greater_equal", "ge", ("Tensor", "Scalar")),
+        ("less", "lt", ("Tensor", "Scalar")),
+        ("less_equal", "le", ("Tensor", "Scalar")),
+        ("not_equal", "ne", ("Tensor", "Scalar")),
+    )
+    for overload in overloads
+}
+
+
 def _tidy(graph: torch.fx.Graph) -> None:
     for node in list(graph.nodes):
+        node.target = _ALIASES.get(node.target, node.target)
         if node.target is _aten.view.default:
             node.target = _aten.reshape.default
         elif node.target is _aten.scaled_dot_product_attention.default:

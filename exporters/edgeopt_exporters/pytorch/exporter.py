@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import ml_dtypes
@@ -41,7 +40,7 @@ def from_torch(
     example_inputs: Any,
     *,
     dynamic_batch: bool = True,
-    dynamic_shapes: Mapping[str, Mapping[int, str]] | None = None,
+    dynamic_shapes: Any = None,
     output: str | None = None,
 ) -> tuple[ForwardModel, ModuleReference]:
     """Export a module twice, for training and for evaluation, and return what to compare it with besides.
@@ -56,7 +55,7 @@ def from_torch(
             tuples and dicts among them hold inputs `name_0`, `name.key`; what is no tensor stays as it is.
         dynamic_batch: Whether axis 0 of the first input, and of those that have as much there, is the symbolic
             dimension "batch". Where the module allows one size only, it stays fixed.
-        dynamic_shapes: More symbolic dimensions, `{"tokens": {1: "sequence"}}`.
+        dynamic_shapes: More symbolic dimensions, `{"tokens": {1: "sequence"}}`, see `named_dimensions`.
         output: The training output that is read by the loss. Where evaluation returns one tensor and training several,
             it says which of them that is.
 
@@ -95,8 +94,16 @@ def from_torch(
         frozen=frozenset(name for name, tensor in module.named_parameters() if not tensor.requires_grad),
         provenance={"framework": f"torch {torch.__version__}", "model": type(module).__qualname__},
         decisions=(*trial.decisions, *examples.decisions, *map(_forgotten, forgotten)),
+        aliases=_aliases(module),
     )
     return forward, ModuleReference(module, examples, outputs)
+
+
+def _aliases(module: torch.nn.Module) -> dict[str, str]:
+    """The names of parameters and buffers beside those that `named_parameters` and `named_buffers` give."""
+    own = {id(tensor): name for named in (module.named_parameters(), module.named_buffers()) for name, tensor in named}
+    every = (module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False))
+    return {name: own[id(tensor)] for named in every for name, tensor in named if own[id(tensor)] != name}
 
 
 def _forgotten(name: str) -> Decision:

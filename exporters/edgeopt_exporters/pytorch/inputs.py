@@ -9,13 +9,12 @@ from typing import Any
 import torch
 
 from edgeopt.errors import SignatureError
+from edgeopt_exporters.given.dimensions import BATCH, named_dimensions
 from edgeopt_exporters.pytorch.calling import Call, bind_call
 from edgeopt_exporters.pytorch.refusals import refuse_inputs
 from edgeopt_runtime.manifest import Decision
 
 __all__ = ["Examples", "bind_examples"]
-
-BATCH = "batch"
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ def bind_examples(
     module: torch.nn.Module,
     example_inputs: Any,
     dynamic_batch: bool,
-    dynamic_shapes: Mapping[str, Mapping[int, str]] | None,
+    dynamic_shapes: Any,
 ) -> Examples:
     """Match the user's examples with the parameters of `module.forward`.
 
@@ -59,7 +58,9 @@ def bind_examples(
     call, tensors = bind_call(module, example_inputs)
     refuse_inputs(call.names, tensors)
     tensors = _beside(module, tensors)
-    asked = _asked(call.names, tensors, dynamic_shapes or {})
+    shapes = {name: tuple(tensor.shape) for name, tensor in zip(call.names, tensors, strict=True)}
+    named = named_dimensions(dynamic_shapes, shapes, dynamic_batch=dynamic_batch)
+    asked = tuple(named.get(name, {}) for name in call.names)
     dimensions, fixed = _with_batch(call.names, tensors, asked) if dynamic_batch else (asked, ())
     _refuse_sizes(call.names, tensors, dimensions)
     constants = (
@@ -80,32 +81,6 @@ def _beside(module: torch.nn.Module, tensors: tuple[torch.Tensor, ...]) -> tuple
     """The examples on the device of the module's parameters, where that is one."""
     devices = {parameter.device for parameter in module.parameters()}
     return tuple(tensor.to(device) for tensor in tensors for device in devices) if len(devices) == 1 else tensors
-
-
-def _asked(
-    names: tuple[str, ...], tensors: tuple[torch.Tensor, ...], dynamic_shapes: Mapping[str, Mapping[int, str]]
-) -> tuple[dict[int, str], ...]:
-    """The dimensions of `dynamic_shapes` for each input, with axes counted from the front."""
-    unknown = sorted(set(dynamic_shapes) - set(names))
-    if unknown:
-        raise SignatureError(f"dynamic_shapes names {unknown}, but the inputs are {list(names)}.")
-    dimensions = []
-    for name, tensor in zip(names, tensors, strict=True):
-        own: dict[int, str] = {}
-        given = dynamic_shapes.get(name, {})
-        if not isinstance(given, Mapping):
-            raise SignatureError(f"dynamic_shapes[{name!r}] is {given!r}; give {{axis: name}}, as in {{1: 'length'}}.")
-        for axis, symbol in given.items():
-            if not isinstance(symbol, str) or not symbol:
-                raise SignatureError(f"dynamic_shapes[{name!r}][{axis!r}] is {symbol!r}; give the dimension a name.")
-            if not isinstance(axis, int) or not -tensor.ndim <= axis < tensor.ndim:
-                raise SignatureError(
-                    f"dynamic_shapes[{name!r}] names axis {axis!r}, but its example has shape {tuple(tensor.shape)}."
-                )
-            if own.setdefault(axis % tensor.ndim, symbol) != symbol:
-                raise SignatureError(f"dynamic_shapes[{name!r}] names axis {axis % tensor.ndim} twice.")
-        dimensions.append(own)
-    return tuple(dimensions)
 
 
 def _with_batch(

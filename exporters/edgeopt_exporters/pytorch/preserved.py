@@ -53,6 +53,7 @@ class Snapshot:
         self._tensors: dict[int, _Tensor] = {}
         self._walk(module, "")
         self.parameters = dict(module.named_parameters(remove_duplicate=False))
+        self._state = {**self.parameters, **dict(module.named_buffers(remove_duplicate=False))}
 
     def restore(self, *, attributes: bool = True) -> None:
         """Undo what has happened since.
@@ -66,6 +67,10 @@ class Snapshot:
         for tensor in self._tensors.values():
             if attributes or tensor.is_state:
                 tensor.restore()
+
+    def has(self, name: str, tensor: torch.Tensor) -> bool:
+        """Whether this tensor is the parameter or buffer of this name, with the same numbers in it."""
+        return self._state.get(name) is tensor and self._tensors[id(tensor)].is_unchanged()
 
     def changed(self) -> dict[str, tuple[Any, Any]]:
         """Attributes that are no parameters, buffers or modules and are others now, by path: before and after."""

@@ -42,7 +42,18 @@ class ModuleReference:
         self._module, self._examples, self._outputs = module, examples, outputs
         self._evaluating = evaluating
         self._precision = Precision()
-        self._snapshot: Snapshot | None = None
+        self._taken: Snapshot | None = None
+
+    @property
+    def _snapshot(self) -> Snapshot:
+        # Taken once, since it copies everything.
+        self._taken = self._taken or Snapshot(self._module)
+        return self._taken
+
+    @property
+    def state(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Every parameter and buffer, in the module's own memory."""
+        return {name: _as_numpy(tensor) for name, tensor in _named(self._module).items()}
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -52,6 +63,12 @@ class ModuleReference:
             for tensor, own in zip(self._examples.tensors, self._examples.dimensions, strict=True)
             for axis, symbol in own.items()
         }
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """The symbolic dimensions that were asked for."""
+        examples = self._examples
+        return frozenset(examples.dimensions[examples.names.index(name)][axis] for name, axis in examples.asked)
 
     @property
     def epsilon(self) -> float:
@@ -87,6 +104,7 @@ class ModuleReference:
         cotangents: Callable[[Arrays], Arrays],
         wanted: Collection[str],
         nudge: float = 0.0,
+        state: Collection[str] | None = None,
     ) -> Trained:
         """Forward and backward in training mode."""
         with self._run(training=True, nudge=nudge):
@@ -102,9 +120,11 @@ class ModuleReference:
                 reached = {name: seed for name, seed in seeds.items() if outputs[name].requires_grad}
                 if reached:
                     torch.autograd.backward([outputs[name] for name in reached], list(reached.values()))
-            named = [*self._module.named_parameters(), *self._module.named_buffers()]
+            named = _named(self._module)
+            if state is None:
+                state = [name for name, tensor in named.items() if not self._snapshot.has(name, tensor)]
             return Trained(
-                state={name: _to_numpy(tensor) for name, tensor in named},
+                state={name: _to_numpy(named[name]) for name in state},
                 gradients={name: _gradient(parameters[name]) for name in wanted},
             )
 
@@ -119,7 +139,6 @@ class ModuleReference:
     def _run(self, *, training: bool, nudge: float) -> Iterator[None]:
         """Everything as in training or evaluation, and as it was afterwards; what goes wrong is `ReferenceFailed`."""
         quartiles = Quartiles()
-        self._snapshot = self._snapshot or Snapshot(self._module)
         try:
             with (
                 preserved(self._module, self._snapshot),
@@ -199,11 +218,22 @@ def _nudged(tensor: torch.Tensor, nudge: float) -> torch.Tensor:
     return tensor * (1.0 + nudge * torch.cos(frequency * tensor))
 
 
+def _named(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
 def _gradient(parameter: torch.Tensor) -> np.ndarray[Any, Any]:
-    return _to_numpy(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.to_dense())
+    # Not copied: the next run makes another one.
+    return _as_numpy(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.to_dense())
 
 
 def _to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    return np.array(_as_numpy(tensor))
+
+
+def _as_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """The tensor's own memory where it is on the CPU."""
     tensor = tensor.detach().cpu()
     # numpy has no bfloat16; float32 holds it.
-    return np.array((tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy())
+    array: np.ndarray[Any, Any] = (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy()
+    return array

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,8 @@ _TIMES_NOISE = 32.0
 _UNSTABLE = 1e-2
 # A gradient that is zero but for rounding, as that of a bias in front of a softmax, has no scale of its own.
 _FLOOR = 1e-3
+# Norms above it are taken in the numbers' own type, where squares vanish only far below; NaN has none either.
+_TINY = 1e-15
 
 
 @dataclass(frozen=True)
@@ -31,35 +33,68 @@ class Difference:
         name: Of the output, buffer or parameter.
         error: Of the result, in units of `scale`.
         allowed: What rounding explains.
-        text: One line.
+        expected: The model's.
+        found: The graph's.
         unstable: Whether rounding alone changes the model's own result by a percent, so that a difference says little.
     """
 
     name: str
     error: float
     allowed: float
-    text: str
+    expected: NDArray[Any]
+    found: NDArray[Any]
     unstable: bool = False
+
+    @property
+    def text(self) -> str:
+        """One line."""
+        one, other = self.expected, self.found
+        if one.shape != other.shape:
+            return f"has shape {other.shape} instead of {one.shape}"
+        if one.dtype.kind != "f":
+            return f"is {_shown(other)} instead of {_shown(one)}"
+        a, b = _wide(one), _wide(other)
+        at = tuple(int(index) for index in np.unravel_index(int(np.argmax(_ranked(_apart(a, b), b - a))), a.shape))
+        where = f" at {list(at)}" if at else ""
+        rounding = f"error {self.error:.2g}, rounding explains {self.allowed:.2g}"
+        return f"is {b[at]:.9g} instead of {a[at]:.9g}{where} ({rounding})"
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How large a difference may be, relative to the largest element (outputs, state) or the norm (gradients)."""
+    """How large a difference may be, relative to the largest element (outputs, state) or the norm (gradients).
+
+    Attributes:
+        kind: Of results.
+        of: The size of an array of floating-point numbers, in its own type.
+    """
 
     kind: str
-    measure: Callable[[NDArray[Any]], float]
+    of: Callable[[NDArray[Any]], float]
 
     def units(self, epsilon: float) -> float:
         """The relative error that is never asked about, in a precision of this spacing."""
         return _UNITS[self.kind] * epsilon
 
+    def measure(self, array: NDArray[Any]) -> float:
+        """How large an array is; without what is not finite in it."""
+        if array.dtype.kind != "f":
+            return 0.0
+        size = self.of(array) if array.itemsize >= _SINGLE else np.nan
+        return size if _TINY < size < np.inf else self.of(_finite(_wide(array)))
+
+
+_SINGLE = np.dtype(np.float32).itemsize
+
 
 def _largest(array: NDArray[Any]) -> float:
-    return float(np.max(np.abs(array), initial=0.0))
+    return float(np.maximum(array.max(initial=0.0), -array.min(initial=0.0)))
 
 
 def _rms(array: NDArray[Any]) -> float:
-    return float(np.sqrt(np.mean(array * array))) if array.size else 0.0
+    flat = array.reshape(-1)
+    with np.errstate(over="ignore"):
+        return float(np.sqrt(np.dot(flat, flat) / max(flat.size, 1)))
 
 
 OUTPUTS = Tolerance("outputs", _largest)
@@ -67,7 +102,12 @@ GRADIENTS = Tolerance("gradients", _rms)
 
 
 def compare(
-    expected: Arrays, found: Arrays, tolerance: Tolerance, epsilon: float, nudged: Iterable[Arrays]
+    expected: Arrays,
+    found: Arrays,
+    tolerance: Tolerance,
+    epsilon: float,
+    nudged: Iterable[Arrays],
+    noise: dict[str, float] | None = None,
 ) -> list[Difference]:
     """What differs by more than rounding, largest first.
 
@@ -78,51 +118,66 @@ def compare(
         epsilon: The relative spacing of the coarsest type that the model computes in.
         nudged: The model's results after changes in the last digits of everything that goes in, asked for one after
             the other while they are needed: where the model itself is that sensitive, so may the graph be.
+        noise: What such changes did before, by name and in units of the result; what they do here is added.
     """
-    noise: dict[str, float] = {}
-    differences = _differences(expected, found, tolerance, epsilon, noise)
-    tries = iter(nudged)
-    while differences and (results := next(tries, None)) is not None:
-        for difference in differences:
-            name = difference.name
-            error = tolerance.measure(_wide(results[name]) - _wide(expected[name]))
-            noise[name] = max(noise.get(name, 0.0), error if np.isfinite(error) else 0.0)
-        differences = _differences(expected, found, tolerance, epsilon, noise)
-    return differences
-
-
-def _differences(
-    expected: Arrays, found: Arrays, tolerance: Tolerance, epsilon: float, noise: Mapping[str, float]
-) -> list[Difference]:
     common = [name for name in expected if name in found]
     if tolerance.kind != "gradients":
-        # Most of the state, which may be large, stays as it was.
+        # Integers and what does not depend on the order of sums.
         common = [name for name in common if not np.array_equal(expected[name], found[name])]
-    scales = {name: tolerance.measure(_finite(_wide(expected[name]))) for name in common}
+    scales = {name: tolerance.measure(np.asarray(expected[name])) for name in common}
     floor = _FLOOR * max(scales.values(), default=0.0) if tolerance.kind == "gradients" else 0.0
-    differences = []
-    for name in common:
+    noise = {} if noise is None else noise
+
+    def apart(name: str) -> Difference | None:
         one, other = np.asarray(expected[name]), np.asarray(found[name])
-        if one.shape != other.shape:
-            differences.append(Difference(name, np.inf, 0.0, f"has shape {other.shape} instead of {one.shape}"))
-            continue
-        if one.dtype.kind != "f":
-            if not np.array_equal(one, other):
-                differences.append(Difference(name, np.inf, 0.0, f"is {_shown(other)} instead of {_shown(one)}"))
-            continue
-        a, b = _wide(one), _wide(other)
-        scale = max(scales[name], floor)
-        units = tolerance.units(max(epsilon, float(np.finfo(one.dtype).eps)))
-        allowed = units * scale + _TIMES_NOISE * noise.get(name, 0.0)
-        allowed = max(allowed, float(np.finfo(one.dtype).tiny))
-        apart = ~((a == b) | (np.isnan(a) & np.isnan(b)))
-        error = tolerance.measure(np.where(apart, b - a, 0.0)) if apart.any() else 0.0
-        if not error <= allowed:
-            at = tuple(int(index) for index in np.unravel_index(int(np.argmax(_ranked(apart, b - a))), a.shape))
-            where = f" at {list(at)}" if at else ""
-            text = f"is {b[at]:.9g} instead of {a[at]:.9g}{where} (error {error:.2g}, rounding explains {allowed:.2g})"
-            differences.append(Difference(name, error, allowed, text, allowed > _UNSTABLE * scale))
+        return _difference(name, one, other, tolerance, epsilon, max(scales[name], floor), noise.get(name, 0.0))
+
+    different = [name for name in common if apart(name)]
+    tries = iter(nudged)
+    while different and (results := next(tries, None)) is not None:
+        for name in different:
+            error = _error(np.asarray(expected[name]), np.asarray(results[name]), tolerance)
+            error /= max(scales[name], floor) or 1.0
+            noise[name] = max(noise.get(name, 0.0), error if np.isfinite(error) else 0.0)
+        different = [name for name in different if apart(name)]
+    differences = [difference for name in different if (difference := apart(name)) is not None]
     return sorted(differences, key=lambda difference: -np.nan_to_num(difference.error, nan=np.inf))
+
+
+def _difference(
+    name: str,
+    one: NDArray[Any],
+    other: NDArray[Any],
+    tolerance: Tolerance,
+    epsilon: float,
+    scale: float,
+    noise: float,
+) -> Difference | None:
+    if one.shape != other.shape:
+        return Difference(name, np.inf, 0.0, one, other)
+    if one.dtype.kind != "f":
+        return None if np.array_equal(one, other) else Difference(name, np.inf, 0.0, one, other)
+    units = tolerance.units(max(epsilon, float(np.finfo(one.dtype).eps)))
+    allowed = max(units * scale + _TIMES_NOISE * noise * (scale or 1.0), float(np.finfo(one.dtype).tiny))
+    error = _error(one, other, tolerance)
+    return None if error <= allowed else Difference(name, error, allowed, one, other, allowed > _UNSTABLE * scale)
+
+
+def _error(one: NDArray[Any], other: NDArray[Any], tolerance: Tolerance) -> float:
+    """The size of the difference; two NaN, or two equal infinities, do not differ."""
+    if one.dtype == other.dtype and one.itemsize >= _SINGLE:
+        with np.errstate(all="ignore"):
+            error = tolerance.of(other - one)
+        if _TINY < error < np.inf:
+            # As it is nearly always, and costs one copy only.
+            return error
+    a, b = _wide(one), _wide(other)
+    apart = _apart(a, b)
+    return tolerance.of(np.where(apart, b - a, 0.0)) if apart.any() else 0.0
+
+
+def _apart(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
+    return np.asarray(~((one == other) | (np.isnan(one) & np.isnan(other))))
 
 
 def _ranked(apart: NDArray[np.bool_], error: NDArray[Any]) -> NDArray[Any]:

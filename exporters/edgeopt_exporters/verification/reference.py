@@ -22,7 +22,7 @@ class Trained:
     """What one training pass of the model gives.
 
     Attributes:
-        state: Every parameter and buffer as the pass leaves it.
+        state: The parameters and buffers asked for, as the pass leaves them.
         gradients: Of the parameters asked for, in the direction of the outputs' cotangents; zeros where there is none.
     """
 
@@ -36,6 +36,14 @@ class Reference(Protocol):
     @property
     def sizes(self) -> Mapping[str, int]:
         """The size of each symbolic dimension in the examples."""
+
+    @property
+    def state(self) -> Arrays:
+        """Every parameter and buffer as it is outside of the runs; what shares memory with the model."""
+
+    @property
+    def asked(self) -> Collection[str]:
+        """The symbolic dimensions that were asked for."""
 
     @property
     def epsilon(self) -> float:
@@ -65,6 +73,7 @@ class Reference(Protocol):
         cotangents: Callable[[Arrays], Arrays],
         wanted: Collection[str],
         nudge: float = 0.0,
+        state: Collection[str] | None = None,
     ) -> Trained:
         """Forward and backward in training mode; the model stays as it is.
 
@@ -73,6 +82,7 @@ class Reference(Protocol):
             cotangents: Gives those of some outputs, from the outputs.
             wanted: The parameters whose gradients are asked for.
             nudge: As for `predict`.
+            state: The parameters and buffers asked for; by default those that the pass changes.
 
         Raises:
             ReferenceFailed: As for `predict`.

@@ -71,6 +71,8 @@ class GraphRunner:
         graph = bundle.graphs[self._signature.file]
         self._session = quiet_session(graph if isinstance(graph, bytes) else b"")
         self._state = bundle.state
+        self._members = {entry.name: entry.members for entry in self._manifest.joined}
+        self._specs = {spec.name: spec for spec in (*self._manifest.tensors, *self._manifest.accumulators)}
 
     def run(self, batch: Mapping[str, NDArray[Any]]) -> Ran:
         """Results for one batch.
@@ -98,23 +100,21 @@ class GraphRunner:
         return _plain(np.asarray(self._state[name]))
 
     def _tensor(self, name: str) -> NDArray[Any]:
-        joined = {entry.name: entry.members for entry in self._manifest.joined}
-        if name in joined:
-            return np.concatenate([self._tensor(member).reshape(-1) for member in joined[name]])
+        if name in self._members:
+            return np.concatenate([self._tensor(member).reshape(-1) for member in self._members[name]])
         if name in self._state:
             return np.asarray(self._state[name])
-        spec = next(spec for spec in self._manifest.accumulators if spec.name == name)
+        spec = self._specs[name]
         return np.zeros(spec.shape, DTYPES[spec.dtype].storage)
 
     def _parts(self, name: str, value: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """A tensor by its name, or the members of a joined one."""
-        members = next((entry.members for entry in self._manifest.joined if entry.name == name), None)
+        members = self._members.get(name)
         if members is None:
             return {name: value}
-        specs = {spec.name: spec for spec in (*self._manifest.tensors, *self._manifest.accumulators)}
-        sizes = [int(np.prod(specs[member].shape, dtype=np.int64)) for member in members]
+        sizes = [int(np.prod(self._specs[member].shape, dtype=np.int64)) for member in members]
         parts = np.split(value, np.cumsum(sizes)[:-1])
-        return {member: part.reshape(specs[member].shape) for member, part in zip(members, parts, strict=True)}
+        return {member: part.reshape(self._specs[member].shape) for member, part in zip(members, parts, strict=True)}
 
 
 def _ort_value(array: NDArray[Any]) -> onnxruntime.OrtValue:

@@ -13,7 +13,7 @@ from edgeopt.training import ForwardModel, compose
 from edgeopt.training.plan import select_trainable
 from edgeopt.training.updating.groups import not_frozen
 from edgeopt_exporters.verification.check import Check, Problem
-from edgeopt_exporters.verification.quartile import with_quartiles
+from edgeopt_exporters.verification.quartile import drawing_quartiles, with_quartiles
 from edgeopt_exporters.verification.reference import Reference, ReferenceFailed
 from edgeopt_runtime.errors import UnsupportedVersionError
 from edgeopt_runtime.manifest import Decision
@@ -66,11 +66,15 @@ def verify(bundle: Bundle, forward: ForwardModel, settings: Mapping[str, Any], r
 
 
 def _without_randomness(bundle: Bundle, forward: ForwardModel, settings: Mapping[str, Any]) -> Bundle:
-    """The bundle, or one with the same graphs that draw quartiles."""
-    if not any(uses_random_numbers(graph.model.graph) for graph in (forward.train, forward.evaluate)):
-        return bundle
-    fixed = replace(forward, train=with_quartiles(forward.train), evaluate=with_quartiles(forward.evaluate))
-    return Bundle.of(compose(fixed, **settings, signatures=("accumulate", "predict")))
+    """The bundle, or one with the same graphs, of which those that draw random numbers draw quartiles."""
+    modes = {"accumulate": forward.train.model.graph, "predict": forward.evaluate.model.graph}
+    random = [bundle.manifest.signatures[name].file for name, graph in modes.items() if uses_random_numbers(graph)]
+    fixed = {file: drawing_quartiles(bundle.contents().graphs[file]) for file in random}
+    graphs = {file: graph for file, graph in fixed.items() if graph is not None}
+    if len(graphs) == len(fixed):
+        return replace(bundle, graphs={**bundle.graphs, **graphs})
+    other = replace(forward, train=with_quartiles(forward.train), evaluate=with_quartiles(forward.evaluate))
+    return Bundle.of(compose(other, **settings, signatures=("accumulate", "predict")))
 
 
 def _other_sizes(check: Check, sizes: Mapping[str, int]) -> tuple[dict[str, int], dict[str, str]]:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from edgeopt_runtime.manifest import Manifest
     from edgeopt_runtime.minimize import MinimizeResult
     from edgeopt_runtime.rates import GreedyLR, ReduceLROnPlateau
+    from edgeopt_runtime.schedule_watch import ScheduleEndWarning
     from edgeopt_runtime.session import TrainingSession
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "NonFiniteLossError",
     "ProviderError",
     "ReduceLROnPlateau",
+    "ScheduleEndWarning",
     "StateError",
     "StopTraining",
     "StorageError",
@@ -81,6 +83,7 @@ _HOMES = {
     "Manifest": "manifest",
     "MinimizeResult": "minimize",
     "ReduceLROnPlateau": "rates",
+    "ScheduleEndWarning": "schedule_watch",
     "StopTraining": "fit",
     "TrainingSession": "session",
     "pack_bundle": "archive",

@@ -1,22 +1,34 @@
-"""Replacing a file or a folder so that at every moment either the old or the new one is there, whole.
+"""Replacing a file so that at every moment either the old or the new one is there, whole.
 
-A file is written next to its destination, flushed to the disk and renamed over it, which POSIX and NTFS do in one
-step. No system renames over a folder that is not empty, so a folder takes two renames, the old one aside and the new
-one in place. If the power fails between them, the folder set aside (`backup_of`) is what readers use.
+It is written next to its destination, flushed to the disk and renamed over it, which POSIX and NTFS do in one step.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
+import sys
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from edgeopt_runtime import shown
 from edgeopt_runtime.errors import StorageError
 from edgeopt_runtime.tensors import Buffer
 
-__all__ = ["backup_of", "replace_file", "replace_folder"]
+__all__ = [
+    "kind_of",
+    "put_in_place",
+    "remove_folder",
+    "remove_stale",
+    "replace_file",
+    "storage_errors",
+    "sync_folder",
+    "temporary_in",
+    "write_new",
+]
 
 PREFIX = ".edgeopt-"
 SUFFIX = ".tmp"
@@ -24,80 +36,78 @@ SUFFIX = ".tmp"
 STALE_SECONDS = 3600.0
 # One call of write(2) at most; also what Linux would cut a longer one down to is far above this.
 LARGEST_WRITE = 1 << 24
+# Windows refuses to replace a file while someone reads it, and virus scanners read whatever is new.
+WINDOWS_PATIENCE = 10.0 if sys.platform == "win32" else 0.0
+
+KINDS = (
+    (stat.S_ISDIR, "folder"),
+    (stat.S_ISCHR, "device"),
+    (stat.S_ISBLK, "device"),
+    (stat.S_ISFIFO, "pipe"),
+    (stat.S_ISSOCK, "socket"),
+)
 
 
 def replace_file(path: Path, pieces: Iterable[Buffer]) -> None:
-    """Write ``pieces`` to the file ``path``, or leave what was there.
+    """Write ``pieces`` to the file ``path``, or leave what was there. A link to a file stays; the file is replaced.
 
     Raises:
-        StorageError: The operating system refused; the message carries its words.
+        StorageError: The operating system refused, and the message carries its words; or there is something else than
+            a file: a folder, a device, a pipe or a socket.
     """
-    path = Path(os.path.realpath(path))
-    temporary = _temporary(path.parent)
-    try:
-        _remove_stale(path.parent)
-        _write(temporary, pieces)
-        os.replace(temporary, path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        raise _storage_error(path, error) from error
-    finally:
-        # After the rename there is nothing left to remove.
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
+    with storage_errors(path):
+        kind = kind_of(path)
+        if kind not in (None, "file"):
+            raise StorageError(
+                f"{shown.where(path)} is a {kind}, which saving would remove. Nothing was written; give the name of a "
+                "file."
+            )
+        path = Path(os.path.realpath(path))
+        temporary = temporary_in(path.parent)
+        try:
+            remove_stale(path.parent)
+            write_new(temporary, pieces)
+            put_in_place(temporary, path)
+            sync_folder(path.parent)
+        finally:
+            # After the rename there is nothing left to remove.
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
 
 
-def replace_folder(path: Path, files: Mapping[str, Iterable[Buffer]], known: Collection[str]) -> None:
-    """Make ``path`` a folder that holds exactly ``files``, or leave what was there.
-
-    A folder that is there already is replaced only if all it holds are files with ``known`` names.
+def kind_of(path: Path) -> str | None:
+    """What is there: ``file``, ``folder``, ``device``, ``pipe``, ``socket``, or None for nothing; links are followed.
 
     Raises:
-        StorageError: The operating system refused, or the folder holds other files.
+        OSError: It cannot be known: links lead in a circle, or no file can have this name.
     """
-    path = Path(os.path.realpath(path))
-    backup = backup_of(path)
-    temporary = _temporary(path.parent)
     try:
-        _remove_stale(path.parent)
-        if not path.exists() and backup.is_dir():
-            os.rename(backup, path)
-        if path.exists():
-            _check_replaceable(path, known)
-        os.mkdir(temporary)
-        for name, pieces in files.items():
-            _write(temporary / name, pieces)
-        _sync_folder(temporary)
-        if path.exists():
-            _remove_folder(backup)
-            os.rename(path, backup)
-            try:
-                os.rename(temporary, path)
-            except OSError:
-                os.rename(backup, path)
-                raise
-        else:
-            os.rename(temporary, path)
-        _sync_folder(path.parent)
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise OSError(errno.EINVAL, str(error)) from error
+    return next((kind for is_kind, kind in KINDS if is_kind(mode)), "file")
+
+
+@contextlib.contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """What the operating system refuses while ``path`` is written becomes a `StorageError`."""
+    try:
+        yield
     except OSError as error:
-        raise _storage_error(path, error) from error
-    finally:
-        with contextlib.suppress(OSError):
-            _remove_folder(temporary)
-    with contextlib.suppress(OSError):
-        _remove_folder(backup)
+        raise StorageError(
+            f"Could not write {shown.where(path)}: {error.strerror or error}. What was there before is unchanged. "
+            "Check the name, the free space and the permissions of the folder, or save somewhere else."
+        ) from error
 
 
-def backup_of(path: Path) -> Path:
-    """Where a folder lies for the moment in which its successor is put in place."""
-    return path.with_name(f".{path.name}.old")
-
-
-def _temporary(folder: Path) -> Path:
+def temporary_in(folder: Path) -> Path:
+    """A name in a folder that nobody else uses, and that readers of the folder pass over."""
     return folder / f"{PREFIX}{os.urandom(8).hex()}{SUFFIX}"
 
 
-def _write(path: Path, pieces: Iterable[Buffer]) -> None:
+def write_new(path: Path, pieces: Iterable[Buffer]) -> None:
     """Write a new file and flush it to the disk."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
     try:
@@ -110,7 +120,21 @@ def _write(path: Path, pieces: Iterable[Buffer]) -> None:
         os.close(descriptor)
 
 
-def _sync_folder(path: Path) -> None:
+def put_in_place(temporary: Path, path: Path) -> None:
+    """Rename a file over another."""
+    deadline = time.monotonic() + WINDOWS_PATIENCE
+    while True:
+        try:
+            os.replace(temporary, path)
+        except PermissionError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def sync_folder(path: Path) -> None:
     """Flush a rename to the disk, where the file system can do that (not on Windows, nor on some FUSE mounts).
 
     Where it cannot, a power failure may bring the old bundle back, but never half of one.
@@ -123,16 +147,7 @@ def _sync_folder(path: Path) -> None:
             os.close(descriptor)
 
 
-def _check_replaceable(path: Path, known: Collection[str]) -> None:
-    others = sorted(name for name in os.listdir(path) if name not in known)
-    if others:
-        raise StorageError(
-            f"The folder {path} holds files that are not part of a bundle ({', '.join(others[:3])}), and saving would "
-            "remove them. Choose a new folder."
-        )
-
-
-def _remove_folder(path: Path) -> None:
+def remove_folder(path: Path) -> None:
     """Remove a folder of plain files; quietly if there is none."""
     if path.is_dir():
         for name in os.listdir(path):
@@ -140,18 +155,12 @@ def _remove_folder(path: Path) -> None:
         os.rmdir(path)
 
 
-def _remove_stale(folder: Path) -> None:
+def remove_stale(folder: Path, seconds: float = STALE_SECONDS) -> None:
+    """Remove what processes left behind that were killed while they saved, an hour ago or earlier."""
     now = time.time()
     for name in os.listdir(folder):
         if name.startswith(PREFIX) and name.endswith(SUFFIX):
             leftover = folder / name
             with contextlib.suppress(OSError):
-                if now - leftover.stat().st_mtime > STALE_SECONDS:
-                    _remove_folder(leftover) if leftover.is_dir() else os.unlink(leftover)
-
-
-def _storage_error(path: Path, error: OSError) -> StorageError:
-    return StorageError(
-        f"Could not write {path}: {error.strerror or error}. What was there before is unchanged. Check the free space "
-        "and the permissions of the folder, or save somewhere else."
-    )
+                if now - leftover.stat().st_mtime > seconds:
+                    remove_folder(leftover) if leftover.is_dir() else os.unlink(leftover)

@@ -56,7 +56,8 @@ class BatchReader:
         """The arrays of a batch by input name.
 
         Raises:
-            BatchError: An input is missing or unknown, or has the wrong dtype or shape.
+            BatchError: An input is missing or unknown, has the wrong dtype or shape, or holds a class that there is
+                not.
         """
         values = self._by_name(batch)
         lengths: dict[str, tuple[int, str]] = {}
@@ -64,6 +65,8 @@ class BatchReader:
         for spec in self._specs:
             array = _as_array(spec, values[spec.name])
             _check_shape(spec, array, lengths)
+            if spec.classes is not None:
+                _check_classes(spec, array, spec.classes)
             arrays[spec.name] = array
         return arrays
 
@@ -160,6 +163,33 @@ def _check_shape(spec: InputSpec, array: NDArray[Any], lengths: dict[str, tuple[
                 f"The inputs of a batch disagree about `{wanted}`: it is {known} in `{owner}`, but {length} in "
                 f"`{spec.name}` (axis {axis} of {_shape(shape)})."
             )
+
+
+def _check_classes(spec: InputSpec, array: NDArray[Any], classes: int) -> None:
+    if not array.size:
+        return
+    # As unsigned numbers negative ones are large, so that one pass finds all that is wrong.
+    unsigned = array.view(f"u{array.dtype.itemsize}") if array.dtype.kind == "i" else array
+    if unsigned.max() < classes:
+        return
+    wrong = (array < 0) | (array >= classes)
+    if spec.ignored is not None:
+        wrong &= array != spec.ignored
+    if wrong.any():
+        place = tuple(int(axis[0]) for axis in np.nonzero(wrong))
+        besides = "" if spec.ignored is None else f", and {spec.ignored} for what is not to count"
+        at = f" at {_shape(place)}" if place else ""
+        raise BatchError(
+            f"The input `{spec.name}` holds {array[place]}{at}, which is no class: there are {classes}, numbered from "
+            f"0 to {classes - 1}{besides}. {_renumbering(array, classes, spec.ignored)}"
+        )
+
+
+def _renumbering(array: NDArray[Any], classes: int, ignored: int | None) -> str:
+    counted = array[array != ignored] if ignored is not None else array
+    if counted.min() == 1 and counted.max() == classes:
+        return "These are numbered from 1: subtract 1."
+    return "Correct the labels, or export a model with more outputs."
 
 
 def _shape(shape: Sequence[int | str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import ManifestError
@@ -12,16 +12,21 @@ from edgeopt_runtime.manifest import GraphInput, GraphOutput, Manifest, Signatur
 
 __all__ = ["check_consistency"]
 
-# What each graph may give back; only `predict` gives arrays, only `evaluate` weights, and of the state neither changes
-# more than the count of random numbers drawn.
+# What each graph may give back. Only `predict` gives arrays; of the state neither it nor `evaluate` changes more than
+# the count of random numbers drawn.
 OUTPUT_KINDS = {
-    "step": ("state", "metric"),
-    "accumulate": ("state", "metric"),
-    "apply": ("state", "metric"),
+    "step": ("state", "metric", "weight", "check"),
+    "accumulate": ("state", "metric", "weight", "check"),
+    "apply": ("state", "metric", "check"),
     "evaluate": ("state", "metric", "weight"),
     "predict": ("state", "output"),
     "hessian_vector": ("state", "metric"),
+    "reset": ("state",),
+    "view": ("state",),
 }
+
+# What is about the optimizer alone.
+WITHOUT_BATCH = ("apply", "reset", "view")
 
 
 def check_consistency(manifest: Manifest) -> None:
@@ -46,11 +51,41 @@ def check_consistency(manifest: Manifest) -> None:
         _check_owner(spec, tensors)
     _check_sizes(manifest)
     _check_joined(manifest)
+    for alias, name in manifest.aliases.items():
+        if name not in tensors or tensors[name].role not in ("parameter", "buffer"):
+            _fail(f"aliases.{alias}", f"is no other name of a parameter or buffer: there is no {name!r} among them")
+        if alias in tensors:
+            _fail(f"aliases.{alias}", "is the name of another tensor, too")
     if not manifest.signatures:
         _fail("signatures", "names no graph")
+    names = _Names.of(manifest)
     for name, signature in manifest.signatures.items():
-        _check_inputs(f"signatures.{name}", name, signature, manifest)
-        _check_outputs(f"signatures.{name}", name, signature, manifest)
+        _check_inputs(f"signatures.{name}", name, signature, names)
+        _check_outputs(f"signatures.{name}", name, signature, names)
+
+
+class _Names(NamedTuple):
+    """What ports may name, as sets made once: a manifest may have as many ports as tensors."""
+
+    memory: frozenset[str]
+    parameters: frozenset[str]
+    counts: frozenset[str]
+    hyperparameters: frozenset[str]
+    model_inputs: frozenset[str]
+    loss_inputs: frozenset[str]
+    outputs: frozenset[str]
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> _Names:
+        return cls(
+            memory=frozenset(spec.name for spec in manifest.memory),
+            parameters=frozenset(spec.name for spec in manifest.tensors if spec.role == "parameter"),
+            counts=frozenset(spec.name for spec in manifest.tensors if counts_draws(spec)),
+            hyperparameters=frozenset(spec.name for spec in manifest.hyperparameters),
+            model_inputs=frozenset(spec.name for spec in manifest.inputs if spec.kind == "model"),
+            loss_inputs=frozenset(spec.name for spec in manifest.inputs if spec.kind == "loss"),
+            outputs=frozenset(spec.name for spec in manifest.outputs),
+        )
 
 
 def _fail(where: str, problem: str) -> NoReturn:
@@ -103,47 +138,52 @@ def _check_joined(manifest: Manifest) -> None:
             _fail(where, "must have members of one dtype that are all optimizer state, or all accumulators")
 
 
-def _check_inputs(where: str, name: str, signature: Signature, manifest: Manifest) -> None:
+def _check_inputs(where: str, name: str, signature: Signature, names: _Names) -> None:
+    where = f"{where}.inputs"
     known = {
-        "state": {spec.name for spec in manifest.memory},
-        "hyper": {spec.name for spec in manifest.hyperparameters},
-        "batch": {spec.name for spec in manifest.inputs if spec.kind == "model" or signature.file != "predict.onnx"},
+        "state": names.memory,
+        "hyper": names.hyperparameters,
+        "batch": _batch(name, names),
     }
-    _unique(f"{where}.inputs", (port.name for port in signature.inputs))
+    _unique(where, (port.name for port in signature.inputs))
     for port in signature.inputs:
         if port.kind == "vector":
-            _check_vector(f"{where}.inputs", name, port, manifest)
-            if any(port.name in names for names in known.values()):
-                _fail(f"{where}.inputs", f"has the vector {port.name!r}, which is also the name of another input")
+            _check_vector(where, name, port, names)
+            if any(port.name in others for others in known.values()):
+                _fail(where, f"has the vector {port.name!r}, which is also the name of another input")
         elif port.name not in known[port.kind]:
-            _fail(f"{where}.inputs", f"wants {port.name!r}, and there is no {port.kind} input of that name")
+            _fail(where, f"wants {port.name!r}, and there is no {port.kind} input of that name")
         elif port.tensor is not None:
-            _fail(f"{where}.inputs", f"has {port.name!r} with `tensor`, which only vectors have")
+            _fail(where, f"has {port.name!r} with `tensor`, which only vectors have")
 
 
-def _check_vector(where: str, name: str, port: GraphInput, manifest: Manifest) -> None:
+def _batch(name: str, names: _Names) -> frozenset[str]:
+    """The arrays of a batch that a graph may take."""
+    if name in WITHOUT_BATCH:
+        return frozenset()
+    return names.model_inputs if name == "predict" else names.model_inputs | names.loss_inputs
+
+
+def _check_vector(where: str, name: str, port: GraphInput, names: _Names) -> None:
     if name != "hessian_vector":
         _fail(where, f"has the vector {port.name!r}, which only hessian_vector takes")
-    if port.tensor not in {spec.name for spec in manifest.tensors if spec.role == "parameter"}:
+    if port.tensor not in names.parameters:
         _fail(where, f"has the vector {port.name!r} for {port.tensor!r}, which is not a parameter")
 
 
-def _check_outputs(where: str, name: str, signature: Signature, manifest: Manifest) -> None:
+def _check_outputs(where: str, name: str, signature: Signature, names: _Names) -> None:
     where = f"{where}.outputs"
-    tensors = {spec.name for spec in manifest.memory}
-    outputs = {spec.name for spec in manifest.outputs}
-    counts = {spec.name for spec in manifest.tensors if counts_draws(spec)}
     weights = {port.name for port in signature.outputs if port.kind == "weight"}
     _unique(where, (port.name for port in signature.outputs))
     _unique(where, (port.tensor for port in signature.outputs if port.tensor is not None))
     for port in signature.outputs:
         if port.kind not in OUTPUT_KINDS[name]:
             _fail(where, f"has {port.name!r} of kind {port.kind}, which {name} cannot give")
-        if port.kind == "state" and port.tensor not in tensors:
+        if port.kind == "state" and port.tensor not in names.memory:
             _fail(where, f"replaces the tensor {port.tensor!r} by {port.name!r}, and there is no such tensor")
-        if port.kind == "state" and name in ("evaluate", "predict") and port.tensor not in counts:
+        if port.kind == "state" and name in ("evaluate", "predict") and port.tensor not in names.counts:
             _fail(where, f"replaces the tensor {port.tensor!r}, and {name} changes nothing but the count of draws")
-        if port.kind == "output" and port.name not in outputs:
+        if port.kind == "output" and port.name not in names.outputs:
             _fail(where, f"has {port.name!r}, which is not among the model's outputs")
         _check_links(where, name, port, weights)
 
@@ -151,8 +191,7 @@ def _check_outputs(where: str, name: str, signature: Signature, manifest: Manife
 def _check_links(where: str, name: str, port: GraphOutput, weights: set[str]) -> None:
     if port.kind != "state" and port.tensor is not None:
         _fail(where, f"has {port.name!r} with `tensor`, which only state outputs have")
-    weighted = name == "evaluate" and port.kind == "metric"
-    if weighted and port.weight not in weights:
+    if port.kind != "metric" and port.weight is not None:
+        _fail(where, f"has {port.name!r} with `weight`, which only metrics have")
+    if port.kind == "metric" and port.weight not in (weights if name == "evaluate" else {*weights, None}):
         _fail(where, f"has the metric {port.name!r} without a weight among the outputs")
-    if not weighted and port.weight is not None:
-        _fail(where, f"has {port.name!r} with `weight`, which only metrics of evaluate have")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgeopt_runtime.archive import BundleContents
 from edgeopt_runtime.batch import Batch, BatchReader
-from edgeopt_runtime.errors import MissingGraphError, NonFiniteLossError, StateError
+from edgeopt_runtime.errors import BatchError, MissingGraphError, NonFiniteLossError, StateError
+from edgeopt_runtime.guard import Guard
 from edgeopt_runtime.hyper import Hyperparameters
 from edgeopt_runtime.manifest import InputSpec, Signature
 from edgeopt_runtime.program import Program
 from edgeopt_runtime.providers import Options
+from edgeopt_runtime.schedule_watch import ScheduleWatch
 from edgeopt_runtime.state import StateBuffers
 
 if TYPE_CHECKING:
@@ -20,9 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["Engine", "OnNonFinite"]
 
 OnNonFinite = Literal["raise", "skip", "ignore"]
-
-# Metrics that must be finite for a result to count.
-GUARDED = ("loss", "grad_norm")
 
 
 class Engine:
@@ -53,6 +52,9 @@ class Engine:
         self.inputs: tuple[InputSpec, ...] = tuple(sorted(self.manifest.inputs, key=lambda spec: spec.kind != "model"))
         self._options = options
         self._on_nonfinite = on_nonfinite
+        self._not_finite_since: str | None = None
+        self._schedule_watch = ScheduleWatch(self.manifest, self.state, self.hyper)
+        self._guards: dict[str, Guard] = {}
         self._programs: dict[str, tuple[Program, BatchReader]] = {}
 
     def signature(self, name: str) -> Signature:
@@ -63,6 +65,7 @@ class Engine:
         """
         if name not in self.manifest.signatures:
             how = "with `edgeopt.export(..., hessian_vector=True)`" if name == "hessian_vector" else "with one"
+            how = "again with this release" if name == "reset" else how
             raise MissingGraphError(
                 f"The bundle has no {name} graph; it has {', '.join(self.manifest.signatures)}. Export it {how}."
             )
@@ -82,26 +85,84 @@ class Engine:
         return self._programs[name]
 
     def advance(self, name: str, batch: Batch) -> dict[str, float]:
-        """Run a graph that changes the state, and commit the result unless it is not finite.
+        """Run a graph that changes the state, and commit the result unless it is not finite, or counts nothing.
 
         Raises:
-            NonFiniteLossError: It is not, and the session is to raise.
+            NonFiniteLossError: It is not finite, and the session is to raise; or no result can be, since the state is
+                not finite itself.
+            BatchError: There is nothing in the batch; or nothing of it counts in a step, and the session is to raise.
+            StateError: The same for all that was accumulated.
         """
         program, read = self.program(name)
-        metrics = program.run(read(batch))
-        bad = [key for key in GUARDED if key in metrics and not math.isfinite(metrics[key])]
-        if bad and self._on_nonfinite == "raise":
-            raise NonFiniteLossError(
-                f"`{bad[0]}` of this {name} is {metrics[bad[0]]}; the state is as it was before. Lower the learning "
-                "rate, clip gradients, check the batch for NaN (and for a single sample, where a BatchNorm needs "
-                'several), or load the session with on_nonfinite="skip".',
-                metrics,
-            )
-        if not bad or self._on_nonfinite == "ignore":
+        arrays = read(batch)
+        _refuse_empty(arrays)
+        numbers = program.run(arrays)
+        guard = self._guard(name)
+        metrics = {key: numbers[key] for key in guard.metrics}
+        empty = guard.counts_nothing(numbers)
+        # A microbatch that weighs nothing adds nothing to the others.
+        refused = empty and name != "accumulate"
+        alarm = guard.alarms(numbers, counted=not empty)
+        if alarm and not refused and self._on_nonfinite != "ignore":
+            complaint = guard.complaint(numbers, not empty, self._not_finite_since or "the bundle was loaded")
+            refused = complaint is not None
+            # A batch that is skipped makes room for others; nothing makes room in a state that is not finite.
+            if complaint is not None and (self._on_nonfinite == "raise" or guard.held() is not None):
+                raise NonFiniteLossError(complaint, metrics)
+        if refused and self._on_nonfinite == "raise":
+            raise _nothing_counts(name)
+        if not refused or self._on_nonfinite == "ignore":
             program.commit()
+            self._schedule_watch.look(metrics)
+            if alarm and self._on_nonfinite == "ignore" and self._not_finite_since is None:
+                self.note_not_finite(f'this session went on under on_nonfinite="ignore"{self._place()}')
         if self._on_nonfinite == "skip":
-            metrics["skipped"] = float(bool(bad))
+            metrics["skipped"] = float(refused)
         return metrics
+
+    def reset(self, *, schedule: bool, optimizer: bool, accumulated: bool, seed: int | None) -> None:
+        """See `TrainingSession.reset`."""
+        begun = self.program("reset")[0] if optimizer else None
+        start, before = self.state.counter("start"), self.state.completed
+        if (schedule or optimizer) and (start is None or before is None):
+            raise StateError("The bundle does not count where its schedule began; export it with this release.")
+        if begun is not None:
+            begun.run({})
+        if seed is not None:
+            self.state.reset_seed(seed)
+        if begun is not None:
+            begun.commit()
+        if start is not None and before is not None:
+            # How far the schedule is stays, unless it is to begin anew.
+            began, now = self.state.current(start), self.state.completed or 0
+            began[...] = now if schedule else now - (before - int(began))
+        if schedule:
+            self._schedule_watch.noticed = False
+        if accumulated:
+            self.drop_accumulated()
+
+    def viewed(self) -> dict[str, NDArray[Any]]:
+        """What stands for parameters in evaluation, where something else does; it shares the session's memory."""
+        if "view" not in self.manifest.signatures:
+            return {}
+        program, _ = self.program("view")
+        program.run({})
+        # Written to the other buffers, and never committed.
+        outputs = self.manifest.signatures["view"].outputs
+        return {port.tensor: self.state.next(port.tensor) for port in outputs if port.tensor is not None}
+
+    def _guard(self, name: str) -> Guard:
+        if name not in self._guards:
+            self._guards[name] = Guard(name, self.manifest, self.state)
+        return self._guards[name]
+
+    def note_not_finite(self, since: str) -> None:
+        """Remember what may have brought something into the state that is not finite."""
+        self._not_finite_since = since
+
+    def _place(self) -> str:
+        completed = self.state.completed
+        return "" if completed is None else f" at update {completed}"
 
     def drop_accumulated(self) -> None:
         """Set the accumulators to zero."""
@@ -115,3 +176,26 @@ class Engine:
         if with_accumulators:
             specs = (*specs, *self.manifest.accumulators)
         return {spec.name: self.state.current(spec.name) for spec in specs}
+
+
+def _refuse_empty(arrays: Mapping[str, NDArray[Any]]) -> None:
+    empty = next((name for name, array in arrays.items() if not array.size), None)
+    if empty is not None:
+        raise BatchError(
+            f"The batch is empty: `{empty}` has shape {list(arrays[empty].shape)}, and there is nothing to learn from. "
+            "Leave it out; at the end of the data, `while` and slices easily make one batch too many."
+        )
+
+
+def _nothing_counts(name: str) -> BatchError | StateError:
+    if name == "step":
+        return BatchError(
+            "Nothing in this batch counts: every target is ignored or weighs nothing, so that its mean loss is 0/0. "
+            "The state is as it was before. Leave such batches out, give them to `accumulate` together with others, or "
+            'load the session with on_nonfinite="skip".'
+        )
+    return StateError(
+        "Nothing that was accumulated since the last update counts: every target is ignored or weighs nothing, so that "
+        "there is no mean gradient. The state is as it was before, and the accumulated zeros are dropped. Call `apply` "
+        "after more microbatches."
+    )

@@ -13,7 +13,7 @@ The codes are the same in every language's runtime, so that an app can act on th
     │   ├── ManifestError                E105  a field of manifest.json is missing or makes no sense
     │   └── GraphError                   E106  ONNX Runtime refuses a graph, or it differs from its signature
     ├── BatchError                       E110  a batch does not fit the model's inputs
-    ├── NonFiniteLossError               E120  the loss became infinite or NaN
+    ├── NonFiniteLossError               E120  the loss, or what was to be written, became infinite or NaN
     ├── ExecutionError                   E121  ONNX Runtime failed while running a graph
     ├── ProviderError                    E130  an execution provider is not available or did not start
     ├── HyperparameterError              E140  no such hyperparameter, or no such value
@@ -101,7 +101,9 @@ class BatchError(EdgeoptError):
 
 
 class NonFiniteLossError(EdgeoptError):
-    """A step gave an infinite or NaN loss or gradient norm. The state is as it was before the step.
+    """A step gave an infinite or NaN loss or gradient norm, or would have written such numbers into the state.
+
+    The state is as it was before the step. Where it was not finite itself, the message says so.
 
     Attributes:
         metrics: All metrics of the refused step.
@@ -127,7 +129,7 @@ class ProviderError(EdgeoptError):
 
 
 class HyperparameterError(EdgeoptError):
-    """There is no such hyperparameter, the short name is ambiguous, or the value is not a finite number."""
+    """There is no such hyperparameter, the short name is ambiguous, or the value is no finite number of its range."""
 
     code = "E140"
 

@@ -28,10 +28,15 @@ class WeightedMeans:
         self.batches += 1
         for name, weight_name in self._weights.items():
             weight = values[weight_name]
-            # An empty batch has the mean 0/0 and the weight 0.
+            # A batch in which nothing counts has the mean 0/0 and the weight 0.
             if weight:
                 self._sums[name] += values[name] * weight
                 self._totals[name] += weight
+
+    @property
+    def counted(self) -> bool:
+        """Whether anything has been counted yet."""
+        return any(self._totals.values())
 
     def result(self) -> dict[str, float]:
         """The means so far; NaN where nothing has been counted."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -45,11 +46,12 @@ Callback = Callable[["TrainingSession", FitInfo], object]
 
 @dataclass
 class History:
-    """What happened in a call of `fit`.
+    """What happened in a call of `fit`; where an exception ended it, that has what happened before as its ``history``.
 
     Attributes:
         steps: The metrics of each step.
-        epochs: For each finished epoch the plain mean of each metric over its steps, and under ``evaluate.NAME`` the
+        epochs: For each finished epoch the plain mean of each metric over its steps but those that were skipped
+            (NaN if all were), under ``skipped`` their number, if the session skips, and under ``evaluate.NAME`` the
             results on ``evaluate_on``.
         stopped: Whether a callback ended the training.
     """
@@ -96,6 +98,10 @@ def fit(
             _tell(session, callbacks, FitInfo("epoch", epoch, len(history.steps), means))
     except StopTraining:
         history.stopped = True
+    except BaseException as error:
+        # Whatever ends the training, Ctrl-C too, what has been seen until then is not lost.
+        error.history = history  # type: ignore[attr-defined]  # any exception takes attributes
+        raise
     return history
 
 
@@ -105,5 +111,14 @@ def _tell(session: TrainingSession, callbacks: Sequence[Callback], info: FitInfo
 
 
 def _means(steps: Sequence[dict[str, float]]) -> dict[str, float]:
-    names = steps[0] if steps else ()
-    return {name: sum(metrics[name] for metrics in steps) / len(steps) for name in names}
+    """The means over the steps that were not skipped, and how many were."""
+    names = list(steps[0]) if steps else []
+    taken = [metrics for metrics in steps if not metrics.get("skipped")]
+    means = {name: _mean(name, [metrics[name] for metrics in taken]) for name in names if name != "skipped"}
+    return {**means, "skipped": float(len(steps) - len(taken))} if "skipped" in names else means
+
+
+def _mean(name: str, values: Sequence[float]) -> float:
+    # A metric that counts nothing in a batch is 0/0 there, but a loss that is NaN is to be seen.
+    counted = values if name == "loss" else [value for value in values if not math.isnan(value)]
+    return sum(counted) / len(counted) if counted else math.nan

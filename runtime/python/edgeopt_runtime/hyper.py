@@ -29,6 +29,7 @@ class Hyperparameters:
 
     def __init__(self, specs: Sequence[Hyperparameter]) -> None:
         self._specs = tuple(specs)
+        self._ranges = {spec.name: spec.range for spec in specs}
         self.arrays: dict[str, NDArray[Any]] = {}
         for spec in specs:
             self.arrays[spec.name] = aligned_empty((), DTYPES[spec.dtype].storage)
@@ -48,7 +49,8 @@ class Hyperparameters:
         Nothing is set if one of them is wrong.
 
         Raises:
-            HyperparameterError: A name is unknown or ambiguous, or a value is not a finite number of the type.
+            HyperparameterError: A name is unknown or ambiguous, or a value is not a finite number of the type, or not
+                in its range.
         """
         resolved = {self._resolve(name): value for name, value in values.items()}
         if len(resolved) != len(values):
@@ -66,7 +68,8 @@ class Hyperparameters:
         if not matches:
             raise HyperparameterError(
                 f"The bundle has no hyperparameter `{name}`; it has {', '.join(self.arrays) or 'none'}. Others are "
-                "fixed when the bundle is exported."
+                "fixed at export, and so are terms that were left out for being 0 there: export with the number above "
+                "0 to change it on the device."
             )
         return matches[0]
 
@@ -79,6 +82,9 @@ class Hyperparameters:
         largest = _largest(array)
         if not math.isfinite(number) or abs(number) > largest:
             raise HyperparameterError(f"`{name}` must be a finite {array.dtype}, not {value!r}.")
+        allowed = self._ranges[name]
+        if allowed is not None and not (number in allowed and array.dtype.type(number).item() in allowed):
+            raise HyperparameterError(f"`{name}` must be {allowed}, not {value!r}.")
         if array.dtype.kind in "iu" and (number != int(number) or (array.dtype.kind == "u" and number < 0)):
             raise HyperparameterError(f"`{name}` must be a whole number of type {array.dtype}, not {value!r}.")
         return number

@@ -6,13 +6,18 @@ writes them, always in the same way.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgeopt_runtime import shown
 from edgeopt_runtime.dtypes import DTYPES
+from edgeopt_runtime.errors import TamperedBundleError
+from edgeopt_runtime.ranges import Range
 
 __all__ = [
     "FORMAT",
@@ -28,12 +33,15 @@ __all__ = [
     "OutputSpec",
     "Signature",
     "TensorSpec",
+    "check_checksum",
     "counts_draws",
     "flat_spec",
 ]
 
 FORMAT = "edgeopt"
 SCHEMA_VERSION = 1
+# Key of the last field: the SHA-256 of all the text in front of it.
+CHECKSUM = '"checksum"'
 # Last component of the name of the counter of random numbers drawn.
 DRAWS = "draws"
 
@@ -83,12 +91,23 @@ class Joined:
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One array of a batch: ``kind`` is ``model`` or ``loss``; a string in ``shape`` is a length known at run time."""
+    """One array of a batch.
+
+    Attributes:
+        name: That of the graph inputs which read it.
+        kind: ``model`` or ``loss``.
+        dtype: A key of `edgeopt_runtime.dtypes.DTYPES`.
+        shape: Lengths of the axes; a string is a length known at run time.
+        classes: Of an array of classes how many there are: its values are from 0 to one less.
+        ignored: A value that an array of classes may hold besides, for what is not to count.
+    """
 
     name: str
     kind: str
     dtype: str
     shape: tuple[int | str, ...]
+    classes: int | None = None
+    ignored: int | None = None
 
 
 @dataclass(frozen=True)
@@ -102,12 +121,13 @@ class OutputSpec:
 
 @dataclass(frozen=True)
 class Hyperparameter:
-    """A number that may be changed between steps, an input of the graphs of shape ``()``."""
+    """A number that may be changed between steps, an input of the graphs of shape ``()``; without a range, freely."""
 
     name: str
     dtype: str
     default: float
     description: str = ""
+    range: Range | None = None
 
 
 @dataclass(frozen=True)
@@ -131,9 +151,11 @@ class GraphOutput:
 
     Attributes:
         name: Its name in the graph.
-        kind: ``state``, ``metric``, ``weight`` or ``output``.
+        kind: ``state``, ``metric``, ``weight``, ``output`` or ``check``; a check is 0 if everything that the graph
+            writes is finite, and NaN otherwise.
         tensor: For ``state``: the state tensor it replaces.
-        weight: For a ``metric`` of ``evaluate``: the output that holds its weight in the mean over batches.
+        weight: For a ``metric``: the output that holds its weight in the mean over batches. Those of ``evaluate`` all
+            have one.
     """
 
     name: str
@@ -156,8 +178,8 @@ class Decision:
     """Something that the exporter settled by itself, for a person to read.
 
     Attributes:
-        kind: What it is about: ``symbolic``, ``fixed``, ``frozen``, ``no_gradient``, ``role``, ``loss``, ``checked`` or
-            ``unchecked``.
+        kind: What it is about: ``symbolic``, ``fixed``, ``frozen``, ``no_gradient``, ``role``, ``loss``, ``optimizer``,
+            ``checked`` or ``unchecked``.
         subject: The dimension, tensor or graph.
         text: One line: what was decided, and why.
         warning: Whether it is a guess, or may be other than what was meant.
@@ -177,9 +199,13 @@ class FileEntry:
     sha256: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Manifest:
-    """Everything a runtime must know about a bundle; ``files`` is filled in when the bundle is written."""
+    """Everything a runtime must know about a bundle; ``files`` is filled in when the bundle is written.
+
+    ``aliases`` are further names of parameters and buffers, each with the name of the tensor: a model may use one under
+    several names.
+    """
 
     opset: int
     ir_version: int
@@ -191,9 +217,25 @@ class Manifest:
     outputs: tuple[OutputSpec, ...]
     signatures: Mapping[str, Signature]
     joined: tuple[Joined, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
     producer: Mapping[str, str] = field(default_factory=dict)
     decisions: tuple[Decision, ...] = ()
     files: Mapping[str, FileEntry] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Manifest({self.summary})"
+
+    @property
+    def summary(self) -> str:
+        """One line, for people: parameters, size of the state, arrays of a batch, graphs."""
+        parameters = [spec for spec in self.tensors if spec.role == "parameter"]
+        trainable = sum(spec.trainable for spec in parameters)
+        arrays = (f"{spec.name} {spec.dtype} {list(spec.shape)}" for spec in self.inputs)
+        return (
+            f"parameters: {len(parameters)}, trainable: {trainable}; state: {len(self.tensors)} tensors of "
+            f"{sum(spec.nbytes for spec in self.tensors):,} bytes; batch: {shown.some(arrays) or 'nothing'}; "
+            f"graphs: {', '.join(sorted(self.signatures)) or 'none'}"
+        )
 
     @property
     def memory(self) -> tuple[TensorSpec, ...]:
@@ -202,6 +244,12 @@ class Manifest:
         flat = [flat_spec(entry, specs) for entry in self.joined]
         members = {name for entry in self.joined for name in entry.members}
         return (*(spec for spec in specs.values() if spec.name not in members), *flat)
+
+    @property
+    def total_weight(self) -> str | None:
+        """The accumulator that holds the weight of all that was accumulated."""
+        names = (spec.name for spec in self.accumulators if spec.parameter is None and spec.slot is None)
+        return next(names, None)
 
     def to_json(self) -> str:
         """The text of ``manifest.json``; equal manifests give equal text."""
@@ -216,6 +264,7 @@ class Manifest:
             "tensors": [_fields(spec) for spec in self.tensors],
             "accumulators": [_fields(spec) for spec in self.accumulators],
             **({"joined": [_fields(entry) for entry in self.joined]} if self.joined else {}),
+            **({"aliases": dict(sorted(self.aliases.items()))} if self.aliases else {}),
             "hyperparameters": [_fields(spec) for spec in self.hyperparameters],
             "inputs": [_fields(spec) for spec in self.inputs],
             "outputs": [_fields(spec) for spec in self.outputs],
@@ -228,8 +277,30 @@ class Manifest:
                 for name, signature in sorted(self.signatures.items())
             },
             "files": {name: _fields(entry) for name, entry in sorted(self.files.items())},
+            "checksum": "",
         }
-        return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
+        start = text.rindex(CHECKSUM)
+        return f'{text[:start]}{CHECKSUM}: "{_sha256(text[:start].encode())}"\n}}\n'
+
+
+def check_checksum(text: bytes) -> None:
+    """Compare the text of a manifest with the SHA-256 in its last field; bundles of old have none.
+
+    It tells of accidents: whoever changes a manifest on purpose can compute it.
+
+    Raises:
+        TamperedBundleError: They differ.
+    """
+    start = text.rfind(CHECKSUM.encode())
+    if start < 0 or not text[start + len(CHECKSUM) :].lstrip().startswith(b":"):
+        return
+    last = re.fullmatch(rb'\s*:\s*"([0-9a-f]{64})"\s*\}\s*', text[start + len(CHECKSUM) :])
+    if last is None or last[1].decode() != _sha256(text[:start]):
+        raise TamperedBundleError(
+            "manifest.json was changed after it was written: it differs from its checksum. Fetch the bundle again; to "
+            "change hyperparameters or weights, load it and use `set_hyper`, `load_parameters` and `save`."
+        )
 
 
 def flat_spec(entry: Joined, specs: Mapping[str, TensorSpec]) -> TensorSpec:
@@ -244,9 +315,20 @@ def counts_draws(spec: TensorSpec) -> bool:
     return spec.role == "counter" and spec.name.rpartition(".")[2] == DRAWS
 
 
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
 def _fields(record: Any) -> dict[str, Any]:
     """A record as JSON, without the optional fields it does not use."""
-    fields = {key: list(value) if isinstance(value, tuple) else value for key, value in vars(record).items()}
+    fields = {key: _plain(value) for key, value in vars(record).items()}
     if isinstance(record, TensorSpec) and record.role != "parameter":
         del fields["trainable"]
     return {key: value for key, value in fields.items() if value is not None}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Range):
+        # One without ends allows everything, as no range does.
+        return value.ends() or None
+    return list(value) if isinstance(value, tuple) else value

@@ -1,4 +1,4 @@
-"""Turning inputs of a serialized ONNX model into initializers and looking for external data, without onnx.
+"""Reading and changing a serialized ONNX model without onnx: what it is made of, and inputs that become initializers.
 
 A protobuf message is a sequence of fields, each a key (number and wire type) and a value, so a message can be changed
 by copying most of its bytes and leaving out or adding fields. The numbers are those of ``onnx.proto``; the encoding is
@@ -17,7 +17,7 @@ from edgeopt_runtime.tensors import Buffer, raw_bytes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["bake", "has_external_data"]
+__all__ = ["bake", "has_external_data", "operators_of"]
 
 MODEL_GRAPH = 7
 GRAPH_INITIALIZER = 5
@@ -32,8 +32,11 @@ TENSOR_RAW_DATA = 9
 TENSOR_EXTERNAL_DATA = 13
 TENSOR_DATA_LOCATION = 14
 
-# Where tensors can be: for each message the fields to go into and what they hold.
-TENSORS_IN = {
+NODE_OP_TYPE = 4
+NODE_DOMAIN = 7
+
+# Where nodes and tensors can be: for each message the fields to go into and what they hold.
+INSIDE = {
     "model": {7: "graph", 20: "training", 25: "function"},
     "training": {1: "graph", 2: "graph"},
     "graph": {1: "node", 5: "tensor", 15: "sparse"},
@@ -44,8 +47,9 @@ TENSORS_IN = {
 }
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
-# Protobuf counts the bytes of a message in a signed 32-bit number.
+# Protobuf counts the bytes of a message in a signed 32-bit number, and reads messages within messages this deep.
 LARGEST_MESSAGE = 2**31 - 1
+DEEPEST = 100
 
 
 class Field(NamedTuple):
@@ -104,21 +108,48 @@ def has_external_data(model: bytes) -> bool:
         GraphError: The bytes are no ONNX model.
     """
     # Such a tensor names its file under this key, so for almost every model one search is enough.
-    return b"location" in model and _is_external("model", memoryview(model))
+    return b"location" in model and any(_is_external(value) for kind, value in _messages(model) if kind == "tensor")
 
 
-def _is_external(kind: str, message: memoryview) -> bool:
-    if kind == "tensor":
-        return any(
-            field.number == TENSOR_EXTERNAL_DATA or (field.number == TENSOR_DATA_LOCATION and any(field.value))
-            for field in _fields(message)
-        )
-    inner = TENSORS_IN[kind]
+def operators_of(model: bytes) -> frozenset[str]:
+    """The operators in a serialized ``ModelProto``, bodies of functions and subgraphs included.
+
+    Those outside of the standard domain are written ``domain::Operator``.
+
+    Raises:
+        GraphError: The bytes are no ONNX model.
+    """
+    return frozenset(_operator(value) for kind, value in _messages(model) if kind == "node")
+
+
+def _messages(model: bytes) -> Iterator[tuple[str, memoryview]]:
+    """Each message in which nodes or tensors can be, with its kind; those within follow it."""
+    levels = [("model", _fields(memoryview(model)))]
+    while levels:
+        kind, fields = levels[-1]
+        inner = INSIDE.get(kind, {})
+        for field in fields:
+            if field.number in inner and field.wire_type == LENGTH:
+                if len(levels) == DEEPEST:
+                    raise GraphError(f"The ONNX model has parts within parts more than {DEEPEST} deep.")
+                yield inner[field.number], field.value
+                levels.append((inner[field.number], _fields(field.value)))
+                break
+        else:
+            levels.pop()
+
+
+def _is_external(tensor: memoryview) -> bool:
     return any(
-        _is_external(inner[field.number], field.value)
-        for field in _fields(message)
-        if field.number in inner and field.wire_type == LENGTH
+        field.number == TENSOR_EXTERNAL_DATA or (field.number == TENSOR_DATA_LOCATION and any(field.value))
+        for field in _fields(tensor)
     )
+
+
+def _operator(node: memoryview) -> str:
+    texts = {field.number: field.value for field in _fields(node) if field.number in (NODE_OP_TYPE, NODE_DOMAIN)}
+    name, domain = (bytes(texts.get(key, b"")).decode("utf-8", "replace") for key in (NODE_OP_TYPE, NODE_DOMAIN))
+    return name if domain in ("", "ai.onnx") else f"{domain}::{name}"
 
 
 def _fields(message: memoryview) -> Iterator[Field]:
@@ -126,6 +157,8 @@ def _fields(message: memoryview) -> Iterator[Field]:
     while position < len(message):
         start = position
         key, position = _read_varint(message, position)
+        # Protobuf keeps 32 bits of a key: a field must not pass here for another than it is there.
+        key &= 0xFFFFFFFF
         wire_type = key & 7
         if wire_type == LENGTH:
             length, position = _read_varint(message, position)

@@ -9,9 +9,13 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
+import numpy as np
+
+from edgeopt_runtime import shown
 from edgeopt_runtime.consistency import check_consistency
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import ForeignBundleError, ManifestError, UnsupportedVersionError
@@ -30,18 +34,28 @@ from edgeopt_runtime.manifest import (
     Signature,
     TensorSpec,
 )
+from edgeopt_runtime.ranges import Range
 
-__all__ = ["SIGNATURES", "STATE_FILE", "parse_manifest", "parse_version"]
+__all__ = ["LARGEST_MANIFEST", "SIGNATURES", "STATE_FILE", "parse_manifest", "parse_version"]
 
 STATE_FILE = "state.safetensors"
-SIGNATURES = ("step", "accumulate", "apply", "evaluate", "predict", "hessian_vector")
+SIGNATURES = ("step", "accumulate", "apply", "evaluate", "predict", "hessian_vector", "reset", "view")
 
 ROLES = ("parameter", "buffer", "optimizer", "counter", "seed")
 INPUT_KINDS = ("model", "loss")
 GRAPH_INPUT_KINDS = ("state", "batch", "hyper", "vector")
-GRAPH_OUTPUT_KINDS = ("state", "metric", "weight", "output")
+GRAPH_OUTPUT_KINDS = ("state", "metric", "weight", "output", "check")
+RANGE_ENDS = ("at_least", "above", "at_most", "below")
 LONGEST_NAME = 1024
 LARGEST_LENGTH = 2**48
+# numpy 1.26 makes arrays of at most 32 axes; those of models have up to 8.
+MOST_AXES = 32
+# A parameter tensor under AdamW takes 1,200 bytes of the manifest, in 60 values. Models that devices train have some
+# hundreds of them, the largest a few thousand; these limits leave room for 27,000.
+LARGEST_MANIFEST = 1 << 25
+MOST_VALUES = 1 << 21
+# No number of a manifest needs more; reading decimal digits takes time that grows with their square.
+LONGEST_NUMBER = 1000
 
 T = TypeVar("T")
 
@@ -58,8 +72,7 @@ class Node(NamedTuple):
 
     def expected(self, what: str) -> NoReturn:
         """Raise a `ManifestError` that shows the value next to what was expected."""
-        shown = repr(self.value)
-        self.fail(f"must be {what}, but is {shown if len(shown) <= 80 else shown[:77] + '...'}")
+        self.fail(f"must be {what}, but is {shown.value(self.value)}")
 
     def mapping(self) -> dict[str, Node]:
         """The entries of a JSON object."""
@@ -103,7 +116,8 @@ class Node(NamedTuple):
         """One of a few words."""
         if not isinstance(self.value, str) or self.value not in allowed:
             self.expected("one of " + ", ".join(allowed))
-        return self.value
+        # One copy of the word for all who say it.
+        return sys.intern(self.value)
 
     def boolean(self) -> bool:
         """``true`` or ``false``."""
@@ -125,16 +139,27 @@ class Node(NamedTuple):
             self.expected("a finite number")
         return self.value
 
+    def digest(self) -> str:
+        """A SHA-256 in hexadecimal."""
+        digest = self.text()
+        if not re.fullmatch(r"[0-9a-f]{64}", digest, re.ASCII):
+            self.expected("64 lower-case hexadecimal digits")
+        return digest
+
     def static_shape(self) -> tuple[int, ...]:
         """Axis lengths, all known."""
         shape = self.array(Node.integer)
-        if math.prod(shape) > LARGEST_LENGTH:
-            self.expected("the shape of a tensor that fits into memory")
+        # An axis of 0 makes a tensor empty, but numpy wants the other lengths to have a product all the same.
+        if len(shape) > MOST_AXES or math.prod(max(length, 1) for length in shape) > LARGEST_LENGTH:
+            self.expected(f"the shape of a tensor that fits into memory, of at most {MOST_AXES} axes")
         return shape
 
     def symbolic_shape(self) -> tuple[int | str, ...]:
         """Axis lengths, known (numbers) or named (strings)."""
-        return self.array(lambda node: node.label() if isinstance(node.value, str) else node.integer())
+        shape = self.array(lambda node: node.label() if isinstance(node.value, str) else node.integer())
+        if len(shape) > MOST_AXES:
+            self.expected(f"a shape of at most {MOST_AXES} axes")
+        return shape
 
 
 def parse_manifest(text: str | bytes) -> Manifest:
@@ -146,7 +171,7 @@ def parse_manifest(text: str | bytes) -> Manifest:
         ManifestError: A field is missing, malformed or contradicts another; the message names the field.
     """
     try:
-        document = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+        document = _read_json(text if isinstance(text, str) else text.decode())
     except (ValueError, RecursionError) as error:
         raise ForeignBundleError(f"manifest.json is not JSON: {error}.") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
@@ -162,8 +187,10 @@ def parse_manifest(text: str | bytes) -> Manifest:
             *("format", "schema_version", "opset", "ir_version", "minimum_onnxruntime", "producer", "tensors"),
             *("accumulators", "hyperparameters", "inputs", "outputs", "signatures", "files"),
         ),
-        ("joined", "decisions"),
+        ("joined", "aliases", "decisions", "checksum"),
     )
+    if "checksum" in entries:
+        entries["checksum"].digest()
     manifest = Manifest(
         opset=entries["opset"].integer(1),
         ir_version=entries["ir_version"].integer(1),
@@ -173,6 +200,7 @@ def parse_manifest(text: str | bytes) -> Manifest:
         tensors=entries["tensors"].array(lambda node: _tensor(node, ROLES)),
         accumulators=entries["accumulators"].array(lambda node: _tensor(node, ("accumulator",))),
         joined=entries["joined"].array(_joined) if "joined" in entries else (),
+        aliases=_aliases(entries["aliases"]) if "aliases" in entries else {},
         hyperparameters=entries["hyperparameters"].array(_hyperparameter),
         inputs=entries["inputs"].array(_input),
         outputs=entries["outputs"].array(_output),
@@ -192,12 +220,26 @@ def parse_version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 
+def _read_json(text: str) -> Any:
+    # A list or an object takes 64 bytes and more, for two characters of text.
+    values = text.count(",") + text.count("[") + text.count("{")
+    if values > MOST_VALUES:
+        raise ForeignBundleError(f"manifest.json holds {values} values, more than any bundle needs.")
+    return json.loads(text, object_pairs_hook=_unique_keys, parse_int=_whole_number, parse_constant=_no_constant)
+
+
+def _whole_number(digits: str) -> int:
+    if len(digits) > LONGEST_NUMBER:
+        raise ValueError(f"there is a number of {len(digits)} digits")
+    return int(digits)
+
+
 def _unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     document = dict(pairs)
     if len(document) != len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]  # add gives None
-        raise ValueError(f"the key {twice!r} occurs twice in one object")
+        raise ValueError(f"the key {shown.value(twice)} occurs twice in one object")
     return document
 
 
@@ -240,8 +282,12 @@ def _joined(node: Node) -> Joined:
     return Joined(name=entries["name"].label(), members=entries["members"].array(Node.label))
 
 
+def _aliases(node: Node) -> dict[str, str]:
+    return {Node(alias, f"{node.path}.{alias}").label(): name.label() for alias, name in node.mapping().items()}
+
+
 def _hyperparameter(node: Node) -> Hyperparameter:
-    entries = node.record(("name", "dtype", "default"), ("description",))
+    entries = node.record(("name", "dtype", "default"), ("description", "range"))
     dtype = entries["dtype"].choice(DTYPES)
     default = entries["default"].number()
     if dtype in ("bfloat16", "bool"):
@@ -249,21 +295,41 @@ def _hyperparameter(node: Node) -> Hyperparameter:
     storage = DTYPES[dtype].storage
     if storage.kind in "iu":
         entries["default"].integer(-LARGEST_LENGTH)
+    limits = np.iinfo(storage) if storage.kind in "iu" else np.finfo(storage)
+    if not float(limits.min) <= default <= float(limits.max):
+        entries["default"].expected(f"a finite number of type {dtype}, from {limits.min} to {limits.max}")
+    allowed = _range(entries["range"]) if "range" in entries else None
+    if allowed is not None and default not in allowed:
+        entries["default"].expected(f"{allowed}, as its range says")
     return Hyperparameter(
         name=entries["name"].label(),
         dtype=dtype,
         default=default,
         description=entries["description"].text() if "description" in entries else "",
+        range=allowed,
     )
 
 
+def _range(node: Node) -> Range:
+    ends = {name: float(end.number()) for name, end in node.record((), RANGE_ENDS).items()}
+    if not ends or {"at_least", "above"} <= ends.keys() or {"at_most", "below"} <= ends.keys():
+        node.expected("one lower end (at_least or above), one upper end (at_most or below), or both")
+    return Range(**ends)
+
+
 def _input(node: Node) -> InputSpec:
-    entries = node.record(("name", "kind", "dtype", "shape"))
+    entries = node.record(("name", "kind", "dtype", "shape"), ("classes", "ignored"))
+    if "classes" in entries and DTYPES[entries["dtype"].choice(DTYPES)].storage.kind not in "iu":
+        entries["classes"].fail("is for arrays of whole numbers")
+    if "ignored" in entries and "classes" not in entries:
+        entries["ignored"].fail("is for arrays with classes")
     return InputSpec(
         name=entries["name"].label(),
         kind=entries["kind"].choice(INPUT_KINDS),
         dtype=entries["dtype"].choice(DTYPES),
         shape=entries["shape"].symbolic_shape(),
+        classes=entries["classes"].integer(1) if "classes" in entries else None,
+        ignored=entries["ignored"].integer(-LARGEST_LENGTH) if "ignored" in entries else None,
     )
 
 
@@ -307,7 +373,4 @@ def _graph_output(node: Node) -> GraphOutput:
 
 def _file(node: Node) -> FileEntry:
     entries = node.record(("bytes", "sha256"))
-    digest = entries["sha256"].text()
-    if not re.fullmatch(r"[0-9a-f]{64}", digest, re.ASCII):
-        entries["sha256"].expected("64 lower-case hexadecimal digits")
-    return FileEntry(bytes=entries["bytes"].integer(), sha256=digest)
+    return FileEntry(bytes=entries["bytes"].integer(), sha256=entries["sha256"].digest())

@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Program"]
 
+# What a run may raise besides.
+RUN_ERRORS: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, MemoryError)
+# How ONNX Runtime's allocators, and those below them, say that memory is short.
+OUT_OF_MEMORY = ("bad_alloc", "bad allocation", "allocate memory", "out of memory", "not enough memory")
+# How its operators say that an index is too large.
+OUT_OF_BOUNDS = ("out of data bounds", "out of bounds", "indices element", "index out of range")
+
 
 class Program:
     """A graph that reads the state, a batch and the hyperparameters, and writes the next state and some numbers.
@@ -28,6 +35,9 @@ class Program:
     On the CPU its inputs and outputs are bound once for each arrangement of the state's buffers (two for ``step``);
     a run then binds only the arrays of the batch. With other providers ONNX Runtime copies an input to the device when
     it is bound, so everything is bound anew in each run.
+
+    Attributes:
+        signature: What goes in and out.
 
     Args:
         name: Name of the signature.
@@ -50,7 +60,7 @@ class Program:
         hyper: Mapping[str, NDArray[Any]],
         options: Options,
     ) -> None:
-        signature = manifest.signatures[name]
+        self.signature = signature = manifest.signatures[name]
         self._file = signature.file
         self._state = state
         if has_external_data(graph):
@@ -62,11 +72,8 @@ class Program:
         except RUNTIME_ERRORS as error:
             # Names in the graph that are not UTF-8 end here.
             raise GraphError(f"{signature.file} cannot be examined: {error}.") from error
-        self._batch_dtypes = {
-            spec.name: spec.dtype
-            for spec in manifest.inputs
-            if any(port.kind == "batch" and port.name == spec.name for port in signature.inputs)
-        }
+        batch = {port.name for port in signature.inputs if port.kind == "batch"}
+        self._batch_dtypes = {spec.name: spec.dtype for spec in manifest.inputs if spec.name in batch}
         self._batch_dtypes.update(
             {port.name: state.specs[port.tensor].dtype for port in signature.inputs if port.tensor is not None}
         )
@@ -81,7 +88,7 @@ class Program:
         self._scalars = {
             port.name: aligned_empty((), DTYPES[types[port.name]].storage)
             for port in signature.outputs
-            if port.kind in ("metric", "weight")
+            if port.kind in ("metric", "weight", "check")
         }
         self._scalar_values = [(key, ort_value(array, types[key])) for key, array in self._scalars.items()]
         self._flips = state.mask(tensor for _, tensor in self._writes)
@@ -127,10 +134,10 @@ class Program:
             self._session.run_with_iobinding(binding)
             if self._bindings is None:
                 binding.synchronize_outputs()
-        except RUNTIME_ERRORS as error:
+        except RUN_ERRORS as error:
             raise ExecutionError(
-                f"ONNX Runtime failed while running {self._file}: {error}. The state is unchanged. If the batch came "
-                "from outside, check its values: a class index beyond the number of classes is a common cause."
+                f"ONNX Runtime failed while running {self._file}: {error}. The state is unchanged. "
+                f"{_advice(error, batch)}"
             ) from error
         return binding
 
@@ -153,6 +160,22 @@ class Program:
         for name, value in self._scalar_values:
             binding.bind_ortvalue_output(name, value)
         return binding
+
+
+def _advice(error: Exception, batch: Mapping[str, NDArray[Any]]) -> str:
+    """What to do about a failure, as far as its words say."""
+    words = str(error).lower()
+    if isinstance(error, MemoryError) or any(sign in words for sign in OUT_OF_MEMORY):
+        return (
+            "There is not enough memory. Take smaller batches, with `accumulate` for as many of them as one update "
+            'needs; or export with recompute="auto", which keeps fewer activations.'
+        )
+    empty = [name for name, array in batch.items() if not array.size]
+    if empty:
+        return f"The input `{empty[0]}` is empty, which not every model can work with."
+    if any(sign in words for sign in OUT_OF_BOUNDS) and any(array.dtype.kind in "iu" for array in batch.values()):
+        return "An index in the batch, say a token, lies beyond the table that it is looked up in: check its values."
+    return "Compare the shapes and values of the batch with those of the examples that the bundle was exported with."
 
 
 def _check_graph(session: onnxruntime.InferenceSession, signature: Signature, manifest: Manifest) -> dict[str, str]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as native
 
 from edgeopt_runtime.errors import BundleError, GraphError, ProviderError, UnsupportedVersionError
 
-__all__ = ["CPU", "RUNTIME_ERRORS", "Options"]
+__all__ = ["CPU", "RUNTIME_ERRORS", "Options", "Provider", "QuietSession", "listed_options", "listed_providers"]
+
+#: The name of an execution provider, alone or with its options.
+Provider = str | tuple[str, Mapping[str, Any]]
 
 CPU = "CPUExecutionProvider"
 
@@ -30,8 +33,18 @@ RUNTIME_ERRORS: tuple[type[Exception], ...] = (
     ValueError,
 )
 
-# Warnings of the optimizer about unused initializers and the like are no news to someone who trains.
-LOG_ERRORS_ONLY = 3
+# What went wrong comes as an exception, and is said in ours; the same on stderr beside it would only confuse. Warnings
+# of the optimizer about unused initializers and the like are no news to someone who trains.
+LOG_FATAL_ONLY = 4
+
+
+class QuietSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # it ships no type hints
+    """A session that raises at once where ONNX Runtime up to 1.20 prints what failed and tries again."""
+
+    def _create_inference_session(self, *args: Any, **settings: Any) -> Any:
+        # Those releases do not look at the setting of that name before they try.
+        self.disable_fallback()
+        return super()._create_inference_session(*args, **settings)
 
 
 @dataclass(frozen=True)
@@ -46,7 +59,7 @@ class Options:
         deterministic: Ask for kernels that give the same bits each time.
     """
 
-    providers: Sequence[str | tuple[str, Mapping[str, Any]]] = (CPU,)
+    providers: Sequence[Provider] = (CPU,)
     provider_options: Sequence[Mapping[str, Any]] | None = None
     threads: int | None = None
     deterministic: bool = False
@@ -64,8 +77,8 @@ class Options:
                 f"There are {len(self.providers)} providers, but options for {len(self.provider_options)}; give one "
                 "mapping for each provider, empty if need be."
             )
-        if self.threads is not None and (isinstance(self.threads, bool) or self.threads < 1):
-            raise ProviderError(f"`threads` must be at least 1 or None, not {self.threads}.")
+        if self.threads is not None and (type(self.threads) is not int or self.threads < 1):
+            raise ProviderError(f"`threads` must be at least 1 or None, not {self.threads!r}.")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -86,7 +99,7 @@ class Options:
             GraphError: ONNX Runtime refuses the graph.
         """
         settings = onnxruntime.SessionOptions()
-        settings.log_severity_level = LOG_ERRORS_ONLY
+        settings.log_severity_level = LOG_FATAL_ONLY
         if self.threads is not None:
             settings.intra_op_num_threads = self.threads
         if self.deterministic:
@@ -95,9 +108,7 @@ class Options:
         providers = [name if isinstance(name, str) else (name[0], dict(name[1])) for name in self.providers]
         options = None if self.provider_options is None else [dict(option) for option in self.provider_options]
         try:
-            session = onnxruntime.InferenceSession(
-                graph, settings, providers=providers, provider_options=options, enable_fallback=0
-            )
+            session = QuietSession(graph, settings, providers=providers, provider_options=options, enable_fallback=0)
         except RUNTIME_ERRORS as error:
             if not self.cpu_only and _opens_on_cpu(graph, settings):
                 raise ProviderError(f"{', '.join(self.names)} cannot run {file}: {error}.") from error
@@ -112,9 +123,41 @@ class Options:
         return session
 
 
+def listed_providers(providers: Provider | Sequence[Provider] | None) -> tuple[Provider, ...]:
+    """Providers in order; one alone need not stand in a list, and None means the CPU.
+
+    Raises:
+        ProviderError: Something is neither a name nor a name with options.
+    """
+    if providers is None:
+        return (CPU,)
+    if isinstance(providers, str) or _has_options(providers):
+        return (providers,)
+    listed = tuple(providers) if isinstance(providers, (list, tuple)) else (providers,)
+    if not all(isinstance(one, str) or _has_options(one) for one in listed):
+        raise ProviderError(
+            f'Execution providers are given by name, `providers=["{CPU}"]`, or by name and options, not as '
+            f"{providers!r}."
+        )
+    return listed
+
+
+def listed_options(
+    options: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
+) -> Sequence[Mapping[str, Any]] | None:
+    """The options of each provider; those of one alone need not stand in a list."""
+    return (options,) if isinstance(options, Mapping) else options
+
+
+def _has_options(provider: Any) -> TypeGuard[tuple[str, Mapping[str, Any]]]:
+    """Whether it is one provider with its options, and not several."""
+    is_pair = isinstance(provider, tuple) and len(provider) == 2
+    return is_pair and isinstance(provider[0], str) and isinstance(provider[1], Mapping)
+
+
 def _opens_on_cpu(graph: bytes, settings: onnxruntime.SessionOptions) -> bool:
     try:
-        onnxruntime.InferenceSession(graph, settings, providers=[CPU])
+        QuietSession(graph, settings, providers=[CPU])
     except RUNTIME_ERRORS:
         return False
     return True

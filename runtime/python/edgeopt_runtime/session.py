@@ -8,18 +8,20 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
 from edgeopt_runtime.archive import BundleContents, read_bundle, write_bundle
 from edgeopt_runtime.atomic import replace_file
 from edgeopt_runtime.batch import Batch, each_batch
+from edgeopt_runtime.calls import answered, batches_only, no_attribute, one_batch
 from edgeopt_runtime.engine import Engine, OnNonFinite
-from edgeopt_runtime.errors import BatchError, HyperparameterError, NonFiniteLossError, StateError
+from edgeopt_runtime.errors import BatchError, ForeignBundleError, HyperparameterError, NonFiniteLossError, StateError
 from edgeopt_runtime.evaluation import WeightedMeans
 from edgeopt_runtime.fit import Batches, Callback, History, fit
 from edgeopt_runtime.manifest import InputSpec, Manifest
 from edgeopt_runtime.onnx_wire import bake
-from edgeopt_runtime.providers import CPU, Options
+from edgeopt_runtime.providers import Options, Provider, listed_options, listed_providers
+from edgeopt_runtime.weights import by_own_name, with_aliases
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,6 +30,39 @@ if TYPE_CHECKING:
 
 __all__ = ["TrainingSession"]
 
+# Which weights are meant where an optimizer evaluates others than it trains.
+View: TypeAlias = Literal["trained", "evaluated"]
+
+# What sessions of other libraries have, and what to use here.
+_MODES = "there are no modes: `step` trains, `evaluate` and `predict` do not"
+_STEP = "`step` does all of it: forward, loss, backward and update"
+_WEIGHTS = "`parameters()` and `buffers()` give the weights, `load_parameters` takes them"
+_DEVICE = 'the device is chosen once: `TrainingSession.load(path, providers="CUDAExecutionProvider")`'
+INSTEAD = {
+    **dict.fromkeys(("train", "eval", "train_mode", "eval_mode"), _MODES),
+    **dict.fromkeys(("zero_grad", "backward", "forward", "optimizer", "train_step", "train_on_batch"), _STEP),
+    **dict.fromkeys(("state_dict", "load_state_dict", "get_weights", "set_weights", "weights"), _WEIGHTS),
+    **dict.fromkeys(("to", "cuda", "cpu"), _DEVICE),
+    "run": "`predict` returns outputs, `step` trains",
+    "compile": "loss and optimizer are in the bundle; `edgeopt.export(..., loss=..., optimizer=...)` chooses them",
+    "summary": "`edgeopt inspect`, or `Bundle.load(path).inspect()`, shows what a bundle holds",
+    "test_on_batch": "`evaluate(batch)` returns loss and metrics",
+    "predict_on_batch": "`predict(batch)` returns outputs",
+    "lr": "`hyperparameters` has the rate, and `set_hyper(lr=...)` sets it",
+    "save_weights": "`save(path)` keeps everything, `export_inference(path)` writes the model alone",
+}
+_CUT = "cut the data into batches: fit([(x[i : i + 32], y[i : i + 32]) for i in range(0, len(x), 32)])"
+_RATE = "session.set_hyper(lr=...) sets the rate; the schedule is chosen when the bundle is exported"
+INSTEAD_IN_FIT = {
+    **dict.fromkeys(("x", "y", "batch_size", "steps_per_epoch"), _CUT),
+    **dict.fromkeys(("validation_data", "validation_split", "val_dataloaders", "eval_dataset"), "give evaluate_on="),
+    **dict.fromkeys(("train_dataloaders", "dataloader", "train_dataset", "data"), "give batches="),
+    **dict.fromkeys(("num_epochs", "max_epochs", "num_train_epochs"), "give epochs="),
+    **dict.fromkeys(("lr", "learning_rate", "optimizer", "loss"), _RATE),
+    "verbose": "give progress=False to be quiet",
+    "shuffle": "give a function that returns the batches of the next epoch in the order that is wanted",
+}
+
 
 class TrainingSession:
     """A training step, its state and everything else a bundle holds, ready to run on this device.
@@ -35,58 +70,77 @@ class TrainingSession:
     Calls from several threads are carried out one after the other.
 
     Args:
-        contents: The bundle; its state is copied.
-        providers: ONNX Runtime's execution providers in order of preference; None means the CPU.
+        contents: The bundle, or where it is; its state is copied.
+        providers: ONNX Runtime's execution providers in order of preference; None means the CPU. One alone need not
+            stand in a list.
         provider_options: Options for each of ``providers``.
         threads: Threads within an operator; None lets ONNX Runtime choose.
         deterministic: Ask for kernels that give the same bits each time.
-        on_nonfinite: What to do when a step's loss (or the metric ``grad_norm``) is infinite or NaN. ``"raise"``
-            raises `NonFiniteLossError` and leaves the state, counters included, as it was. ``"skip"`` leaves the state
-            too, but returns the metrics; under this setting they hold ``skipped``, 1.0 or 0.0. ``"ignore"`` goes on.
+        on_nonfinite: What to do when a step's loss, the metric ``grad_norm`` or anything that the step would write
+            (parameters, optimizer state, buffers) is infinite or NaN. ``"raise"`` raises `NonFiniteLossError` and
+            leaves the state, counters included, as it was. ``"skip"`` leaves the state too, but returns the metrics;
+            under this setting they hold ``skipped``, 1.0 or 0.0. It raises only where the state itself is not finite,
+            since every step would be skipped then. ``"ignore"`` goes on.
 
     Raises:
+        BundleError: The bundle cannot be used.
         ProviderError: A provider is not available.
     """
 
     def __init__(
         self,
-        contents: BundleContents,
+        contents: BundleContents | str | os.PathLike[str] | bytes,
         *,
-        providers: Sequence[str | tuple[str, Mapping[str, Any]]] | None = None,
-        provider_options: Sequence[Mapping[str, Any]] | None = None,
+        providers: Provider | Sequence[Provider] | None = None,
+        provider_options: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         threads: int | None = None,
         deterministic: bool = False,
         on_nonfinite: OnNonFinite = "raise",
     ) -> None:
-        options = Options((CPU,) if providers is None else providers, provider_options, threads, deterministic)
+        options = Options(listed_providers(providers), listed_options(provider_options), threads, deterministic)
+        if isinstance(contents, (str, os.PathLike, bytes)):
+            contents = read_bundle(contents)
+        elif not hasattr(contents, "manifest"):
+            raise ForeignBundleError(
+                f"A session takes a bundle or its path, not a {type(contents).__name__}; `edgeopt.export` makes a "
+                "bundle of a model."
+            )
         self._engine = Engine(contents, options, on_nonfinite)
         self._lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        return f"TrainingSession({self._engine.manifest.summary})"
 
     @classmethod
     def load(
         cls,
-        source: str | os.PathLike[str] | bytes,
+        source: BundleContents | str | os.PathLike[str] | bytes,
         *,
-        providers: Sequence[str | tuple[str, Mapping[str, Any]]] | None = None,
-        provider_options: Sequence[Mapping[str, Any]] | None = None,
+        providers: Provider | Sequence[Provider] | None = None,
+        provider_options: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         threads: int | None = None,
         deterministic: bool = False,
         on_nonfinite: OnNonFinite = "raise",
     ) -> TrainingSession:
-        """Read a bundle from a folder, a packed file or the bytes of one; the options are those of the class.
+        """Read a bundle from a folder, a packed file or the bytes of one; or take one that is in memory.
+
+        The options are those of the class.
 
         Raises:
             BundleError: The bundle cannot be used.
             ProviderError: A provider is not available.
         """
         return cls(
-            read_bundle(source),
+            source,
             providers=providers,
             provider_options=provider_options,
             threads=threads,
             deterministic=deterministic,
             on_nonfinite=on_nonfinite,
         )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise no_attribute("TrainingSession", name, INSTEAD)
 
     @property
     def manifest(self) -> Manifest:
@@ -103,40 +157,45 @@ class TrainingSession:
         """The current values by name."""
         return self._engine.hyper.values()
 
-    def step(self, batch: Batch) -> dict[str, float]:
+    def step(self, batch: Batch | Any, *others: Any) -> dict[str, float]:
         """One training step: forward, loss, backward, update.
 
         Args:
             batch: Arrays by input name, or in the order of `signature`. They are read in place, not copied, and must
                 not change during the call.
+            others: The second array and those after it, where they are given one by one: ``step(x, y)``.
 
         Returns:
             The metrics of the step, ``loss`` among them.
 
         Raises:
-            BatchError: The batch does not fit.
-            NonFiniteLossError: The loss is infinite or NaN; the state is as it was.
+            BatchError: The batch does not fit, or nothing in it counts: every target is ignored.
+            NonFiniteLossError: The loss or the new state is not finite; the state is as it was.
             ExecutionError: ONNX Runtime failed; the state is as it was.
         """
         with self._lock:
-            return self._engine.advance("step", batch)
+            return self._engine.advance("step", one_batch(batch, others))
 
-    def accumulate(self, batch: Batch) -> dict[str, float]:
-        """Add the gradients of one microbatch to those accumulated; the parameters stay. Raises what `step` raises."""
+    def accumulate(self, batch: Batch | Any, *others: Any) -> dict[str, float]:
+        """Add the gradients of one microbatch to those accumulated; the parameters stay.
+
+        A microbatch in which nothing counts, say of padding only, adds nothing, and has the loss 0. Raises what `step`
+        raises otherwise.
+        """
         with self._lock:
-            metrics = self._engine.advance("accumulate", batch)
+            metrics = self._engine.advance("accumulate", one_batch(batch, others))
             self._engine.pending = self._engine.pending or not metrics.get("skipped")
             return metrics
 
     def apply(self) -> dict[str, float]:
         """Update the parameters with the accumulated gradients, and start anew.
 
-        The update equals that of one step on all the microbatches together. If it is refused because the gradient
-        norm is not finite, the accumulated gradients are dropped.
+        The update equals that of one step on all the microbatches together. If it is refused, the accumulated
+        gradients are dropped.
 
         Raises:
-            StateError: Nothing has been accumulated.
-            NonFiniteLossError: The gradient norm is infinite or NaN; the parameters are as they were.
+            StateError: Nothing has been accumulated, or nothing in it counts: every target is ignored.
+            NonFiniteLossError: The gradient norm or the new state is not finite; the state is as it was.
             ExecutionError: ONNX Runtime failed; the state is as it was.
         """
         with self._lock:
@@ -145,13 +204,14 @@ class TrainingSession:
                 raise StateError("Nothing has been accumulated since the last update; call `accumulate` first.")
             try:
                 metrics = self._engine.advance("apply", {})
-            except NonFiniteLossError:
+            except (NonFiniteLossError, StateError):
+                # What led to no update leads to none the next time either.
                 self._engine.drop_accumulated()
                 raise
             self._engine.drop_accumulated()
             return metrics
 
-    def evaluate(self, batches: Batch | Iterable[Batch]) -> dict[str, float]:
+    def evaluate(self, batches: Batch | Iterable[Batch] | Any, *others: Any) -> dict[str, float]:
         """Loss and metrics without training.
 
         The state stays, but for the count of random numbers of a model that draws some in evaluation too.
@@ -161,21 +221,33 @@ class TrainingSession:
 
         Args:
             batches: One batch (a mapping, or a list or tuple of arrays), or an iterable of batches.
+            others: As in `step`, for one batch.
 
         Raises:
-            BatchError: A batch does not fit, or there is none.
+            BatchError: A batch does not fit, or there is none. Where nothing in them counts, the results are NaN, and a
+                `UserWarning` says so.
         """
         with self._lock:
             program, read = self._engine.program("evaluate")
             means = WeightedMeans(self._engine.manifest.signatures["evaluate"])
-            for batch in each_batch(batches):
-                means.add(program.run(read(batch)))
-                program.commit()
+            for batch in each_batch(one_batch(batches, others)):
+                arrays = read(batch)
+                if all(array.size for array in arrays.values()):
+                    means.add(program.run(arrays))
+                    program.commit()
+                else:
+                    means.batches += 1
             if not means.batches:
                 raise BatchError("There is no batch to evaluate.")
+            if not means.counted:
+                warnings.warn(
+                    "Nothing in the batches to evaluate counts: they are empty, or every target is ignored. There is "
+                    "no mean, so that the results are NaN.",
+                    stacklevel=2,
+                )
             return means.result()
 
-    def predict(self, inputs: Any) -> NDArray[Any] | dict[str, NDArray[Any]]:
+    def predict(self, inputs: Any, *others: Any) -> NDArray[Any] | dict[str, NDArray[Any]]:
         """The model's output, or its outputs by name if it has several.
 
         The state stays, but for the count of random numbers of a model that draws some in evaluation too (a VAE, or
@@ -184,6 +256,7 @@ class TrainingSession:
         Args:
             inputs: The model's inputs by name or in order, or the array itself if there is one. A mapping may hold
                 the inputs of the loss besides.
+            others: As in `step`.
 
         Raises:
             BatchError: The inputs do not fit.
@@ -191,14 +264,15 @@ class TrainingSession:
         """
         with self._lock:
             program, read = self._engine.program("predict")
-            outputs = program.predict(read(inputs))
+            outputs = program.predict(read(one_batch(inputs, others)))
             program.commit()
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
+    @answered(BatchError, INSTEAD_IN_FIT, needed={"batches": "[(x, y), ...]"})
     def fit(
         self,
         batches: Batches,
-        *,
+        *others: Any,
         epochs: int = 1,
         progress: bool = True,
         callbacks: Sequence[Callback] = (),
@@ -208,6 +282,7 @@ class TrainingSession:
 
         Args:
             batches: An iterable of batches, or a function that returns the batches of the next epoch.
+            others: Nothing; a data set in several arrays has to be cut into batches first.
             epochs: How often to go through them.
             progress: Show a line on stderr, if that is a terminal.
             callbacks: Called as ``callback(session, info)`` after each step and each epoch, see `FitInfo`. One that
@@ -216,8 +291,10 @@ class TrainingSession:
 
         Raises:
             BatchError: A batch does not fit, or an epoch has none.
-            NonFiniteLossError: See `step`.
+            NonFiniteLossError: See `step`. Whatever exception ends the training, `KeyboardInterrupt` too, has the
+                `History` until then as its ``history``.
         """
+        batches_only(batches, others)
         return fit(self, batches, epochs=epochs, progress=progress, callbacks=callbacks, evaluate_on=evaluate_on)
 
     def minimize(self, batches: Batch | Iterable[Batch], method: str = "lbfgs", **options: Any) -> MinimizeResult:
@@ -293,24 +370,71 @@ class TrainingSession:
                 )
             replace_file(Path(path), bake(self._engine.graphs[signature.file], tensors, counts))
 
-    def parameters(self) -> dict[str, NDArray[Any]]:
-        """Copies of the parameters by name; bfloat16 as ``uint16`` arrays of the same bits."""
-        with self._lock:
-            return {
-                spec.name: self._engine.state.current(spec.name).copy()
-                for spec in self._engine.manifest.tensors
-                if spec.role == "parameter"
-            }
+    def parameters(self, view: View = "trained") -> dict[str, NDArray[Any]]:
+        """Copies of the parameters by name; bfloat16 as ``uint16`` arrays of the same bits.
 
-    def load_parameters(self, parameters: Mapping[str, NDArray[Any]]) -> None:
+        A tensor that the model uses under several names (an embedding tied to the output layer) is there under each.
+
+        Some optimizers evaluate other weights than they train: averages (`Averaged`, `ScheduleFreeAdamW` and the like),
+        of which the weights themselves are only a part. What goes into another model, or is sent elsewhere to predict
+        with, are the evaluated ones; the trained ones are for going on with training under the same optimizer state.
+
+        Args:
+            view: ``"trained"``, what the next step moves, or ``"evaluated"``, what `evaluate`, `predict` and
+                `export_inference` compute with. For most optimizers both are the same.
+
+        Raises:
+            StateError: There is no such view.
+            ExecutionError: ONNX Runtime failed.
+        """
+        if view not in ("trained", "evaluated"):
+            raise StateError(f'`view` must be "trained" or "evaluated", not {view!r}.')
+        with self._lock:
+            return self._current("parameter", self._engine.viewed() if view == "evaluated" else {})
+
+    def buffers(self) -> dict[str, NDArray[Any]]:
+        """Copies of the buffers, such as running statistics, by name, as `parameters` gives those."""
+        return self._current("buffer")
+
+    def _current(self, role: str, instead: Mapping[str, NDArray[Any]] | None = None) -> dict[str, NDArray[Any]]:
+        with self._lock:
+            manifest, seen = self._engine.manifest, instead or {}
+            arrays = {
+                spec.name: seen.get(spec.name, self._engine.state.current(spec.name)).copy()
+                for spec in manifest.tensors
+                if spec.role == role
+            }
+            return with_aliases(manifest, arrays)
+
+    def load_parameters(self, parameters: Mapping[str, Any]) -> None:
         """Replace some parameters or buffers by copies of these arrays; optimizer state stays.
+
+        Where the optimizer evaluates averages, these stay too, and with them what `predict` gives; a `UserWarning` says
+        so, and ``reset(optimizer=True)`` lets them begin at the new weights.
+
+        Args:
+            parameters: Arrays by name; tensors of PyTorch in CPU memory are taken too, so that
+                ``session.load_parameters(model.state_dict())`` does what it says. A tensor with several names may be
+                given under any of them, and names may have the additions of wrappers (``module.``, ``_orig_mod.``).
 
         Raises:
             StateError: A name is not that of a parameter or buffer, or an array has another dtype or shape. Nothing is
                 replaced then.
         """
         with self._lock:
-            self._engine.state.replace(parameters, ("parameter", "buffer"))
+            own = by_own_name(self._engine.manifest, parameters)
+            self._engine.state.replace(own, ("parameter", "buffer"))
+            if any(not self._engine.state.is_finite(name) for name in own):
+                self._engine.note_not_finite("`load_parameters` put it there")
+            view = self._engine.manifest.signatures.get("view")
+            averaged = [] if view is None else [port.tensor for port in view.outputs if port.tensor in own]
+            if averaged:
+                warnings.warn(
+                    f"The optimizer evaluates another tensor than `{averaged[0]}`, an average or the like, which still "
+                    "holds what it did: `predict` and `evaluate` hardly see the new weights. "
+                    "`reset(optimizer=True)` lets it begin at them.",
+                    stacklevel=2,
+                )
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Copies of all state tensors by name: parameters, buffers, optimizer state, counters, seed."""
@@ -324,7 +448,9 @@ class TrainingSession:
         and are saved with the bundle.
 
         Raises:
-            HyperparameterError: A name is unknown or ambiguous, or a value is not a finite number.
+            HyperparameterError: A name is unknown or ambiguous, or a value is not a finite number or not in the range
+                that the rule or schedule allows. Nothing is set then. What several numbers have to keep together, such
+                as a warm-up that is shorter than the whole, is not checked.
         """
         if name is not None:
             if value is None:
@@ -332,6 +458,38 @@ class TrainingSession:
             values = {**values, name: value}
         with self._lock:
             self._engine.hyper.set(values)
+
+    def reset(
+        self,
+        *,
+        schedule: bool = False,
+        optimizer: bool = False,
+        accumulated: bool = False,
+        seed: int | None = None,
+    ) -> None:
+        """Begin some things anew; the parameters and buffers stay.
+
+        Without arguments schedule, optimizer and accumulated gradients begin anew: a new run from the weights of now.
+        To go back to other weights, keep those of `parameters` and hand them to `load_parameters` first.
+
+        Args:
+            schedule: The learning rate goes through its schedule from the beginning; the optimizer's averages, and the
+                count of updates that corrects their bias, go on.
+            optimizer: The optimizer's state, the count of updates included, is what it is before the first one. Slots
+                that begin as copies of their parameter, such as averages, begin at the parameters of now. Where the
+                schedule does not begin anew too, it goes on where it is.
+            accumulated: Gradients that no update has used yet are dropped.
+            seed: Random numbers begin anew from it, see `reset_seed`.
+
+        Raises:
+            MissingGraphError: The bundle is too old to know how its optimizer begins.
+            StateError: It does not count updates, or has no seed.
+            ExecutionError: ONNX Runtime failed; the state is as it was.
+        """
+        if not (schedule or optimizer or accumulated or seed is not None):
+            schedule = optimizer = accumulated = True
+        with self._lock:
+            self._engine.reset(schedule=schedule, optimizer=optimizer, accumulated=accumulated, seed=seed)
 
     def reset_seed(self, seed: int) -> None:
         """Start the random numbers of dropout and the like anew from ``seed``.

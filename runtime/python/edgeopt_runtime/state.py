@@ -20,7 +20,7 @@ import onnxruntime
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import StateError, UnsupportedVersionError
 from edgeopt_runtime.manifest import Joined, Manifest, Signature, TensorSpec, counts_draws
-from edgeopt_runtime.tensors import aligned_copy, aligned_empty, check_array
+from edgeopt_runtime.tensors import aligned_copy, aligned_empty, check_array, is_finite
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -88,6 +88,13 @@ class StateBuffers:
             return self.current(joined)[part].reshape(self.specs[name].shape)
         return self._buffers[name, bool(self.sides & self._bits[name])]
 
+    def next(self, name: str) -> NDArray[Any]:
+        """The array that the last run has written, if it was not committed; it shares the session's memory."""
+        if name in self._places:
+            joined, part = self._places[name]
+            return self.next(joined)[part].reshape(self.specs[name].shape)
+        return self._buffers[name, not self.sides & self._bits[name]]
+
     def reading(self, name: str) -> onnxruntime.OrtValue:
         """What a graph reads now."""
         return self._value(name, bool(self.sides & self._bits[name]))
@@ -129,6 +136,21 @@ class StateBuffers:
         for name in self.specs:
             if self.counts_draws(name):
                 self.current(name)[...] = 0
+
+    def is_finite(self, name: str) -> bool:
+        """Whether the tensor holds neither NaN nor infinities now."""
+        return is_finite(self.current(name), self.specs[name].dtype)
+
+    @property
+    def completed(self) -> int | None:
+        """How many updates were done, if there is a counter of them."""
+        name = self.counter("step")
+        return None if name is None else int(self.current(name))
+
+    def counter(self, last: str) -> str | None:
+        """The name of the counter whose last component is this, if there is one."""
+        counters = (spec.name for spec in self.specs.values() if spec.role == "counter")
+        return next((name for name in counters if name.rpartition(".")[2] == last), None)
 
     def counts_draws(self, name: str) -> bool:
         """Whether the tensor is the count of runs that drew random numbers."""

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
+from edgeopt_runtime import shown
 from edgeopt_runtime.errors import ForeignBundleError, TamperedBundleError, TruncatedBundleError
 from edgeopt_runtime.tensors import Buffer
 
@@ -28,12 +29,16 @@ LIMIT = 0xFFFFFFFF
 SATURATED = 0xFFFFFFFF
 LONGEST_COMMENT = 0xFFFF
 MOST_ENTRIES = 64
+# A record of the directory with a name, extra fields and a comment, each of up to 64 KiB.
+LARGEST_CENTRAL = 46 + 3 * 0xFFFF
 
 # Entries carry no time, so that the same bundle is the same bytes: 1980-01-01, the first day zip knows.
 DOS_DATE = 0x21
 # Flag bits: names are UTF-8; encrypted in one of three ways.
 UTF8 = 0x0800
 ENCRYPTED = 0x2041
+# Sizes and checksum follow the content, for want of a way back; the directory has them all the same.
+SIZES_LATER = 0x0008
 
 
 class Source(Protocol):
@@ -113,22 +118,24 @@ def index(source: Source) -> dict[str, Entry]:
     count, size, start, end = _end_record(source)
     if start + size != end:
         raise TamperedBundleError("The archive's directory does not lie where the archive says it does.")
-    if count > MOST_ENTRIES:
-        raise ForeignBundleError(f"The archive holds {count} files; a bundle holds a handful.")
+    if count > MOST_ENTRIES or size > MOST_ENTRIES * LARGEST_CENTRAL:
+        raise ForeignBundleError(f"The archive holds {count} files, listed in {size} bytes; a bundle holds a handful.")
     directory = source.read(start, size)
     entries: dict[str, Entry] = {}
     position = 0
     for _ in range(count):
         entry, position = _central_entry(directory, position)
         if entry.name in entries:
-            raise TamperedBundleError(f"The archive holds {entry.name!r} twice.")
+            raise TamperedBundleError(f"The archive holds {shown.value(entry.name)} twice.")
         entries[entry.name] = entry
     if position != size:
         raise TamperedBundleError("The archive's directory has another length than its entries.")
     following = start
     for entry in sorted(entries.values(), key=lambda entry: entry.header, reverse=True):
         if entry.header + LOCAL.size + len(entry.name.encode()) + entry.size > following:
-            raise TamperedBundleError(f"The entry {entry.name!r} of the archive overlaps what comes after it.")
+            raise TamperedBundleError(
+                f"The entry {shown.value(entry.name)} of the archive overlaps what comes after it."
+            )
         following = entry.header
     return entries
 
@@ -141,9 +148,12 @@ def read(source: Source, entry: Entry) -> bytes:
         TamperedBundleError: The content differs from its checksum, or the entry's two headers from each other.
     """
     header = source.read(entry.header, LOCAL.size)
-    signature, _, _, method, _, _, _, _, _, name_length, extra_length = LOCAL.unpack(header)
+    signature, _, flags, method, _, _, crc, packed, size, name_length, extra_length = LOCAL.unpack(header)
     name = source.read(entry.header + LOCAL.size, name_length)
-    if signature != b"PK\3\4" or method != 0 or name != entry.name.encode():
+    same = signature == b"PK\3\4" and method == 0 and not flags & ENCRYPTED and name == entry.name.encode()
+    if not flags & SIZES_LATER:
+        same = same and crc == entry.crc and {packed, size} <= {SATURATED, entry.size}
+    if not same:
         raise TamperedBundleError(f"The header of {entry.name!r} differs from the archive's directory.")
     content = source.read(entry.header + LOCAL.size + name_length + extra_length, entry.size)
     if zlib.crc32(content) != entry.crc:
@@ -201,9 +211,9 @@ def _central_entry(directory: bytes, position: int) -> tuple[Entry, int]:
     except UnicodeDecodeError as error:
         raise ForeignBundleError("The archive holds a file whose name is not UTF-8.") from error
     if flags & ENCRYPTED:
-        raise ForeignBundleError(f"{name!r} is encrypted; bundles are not.")
+        raise ForeignBundleError(f"{shown.value(name)} is encrypted; bundles are not.")
     if method != 0:
-        raise ForeignBundleError(f"{name!r} is compressed; the entries of a bundle are stored (zip -0).")
+        raise ForeignBundleError(f"{shown.value(name)} is compressed; the entries of a bundle are stored (zip -0).")
     wide = _wide_fields(directory[extra_start : extra_start + extra_length])
     if SATURATED in (size, packed, header):
         # The 64-bit fields hold, in this order, only those whose 32-bit field is saturated.
@@ -212,7 +222,7 @@ def _central_entry(directory: bytes, position: int) -> tuple[Entry, int]:
         packed = next(values, -1) if packed == SATURATED else packed
         header = next(values, -1) if header == SATURATED else header
     if size != packed or size < 0 or header < 0 or disk:
-        raise TamperedBundleError(f"The sizes of {name!r} in the archive's directory contradict each other.")
+        raise TamperedBundleError(f"The sizes of {shown.value(name)} in the archive's directory contradict each other.")
     return Entry(name, header, size, crc), end
 
 

@@ -12,16 +12,32 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgeopt_runtime import shown
 from edgeopt_runtime.dtypes import DTYPES
-from edgeopt_runtime.errors import StateError, TamperedBundleError, TruncatedBundleError
-from edgeopt_runtime.manifest import TensorSpec
+from edgeopt_runtime.errors import BundleError, StateError, TamperedBundleError, TruncatedBundleError
+from edgeopt_runtime.manifest import Manifest, TensorSpec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Buffer", "aligned_copy", "aligned_empty", "check_array", "decode_state", "encode_state", "raw_bytes"]
+__all__ = [
+    "Buffer",
+    "aligned_copy",
+    "aligned_empty",
+    "check_array",
+    "decode_state",
+    "encode_state",
+    "is_finite",
+    "largest_state",
+    "not_finite",
+    "raw_bytes",
+]
 
 Buffer = bytes | memoryview
+
+# What a tensor takes in the header of a safetensors file at most: a name of 1024 characters, as escapes of 12 bytes
+# each, its shape and its offsets. The file may have some metadata besides.
+HEADER_BYTES = 1 << 14
 
 # A cache line, and the alignment of ONNX Runtime's own allocator.
 ALIGNMENT = 64
@@ -32,7 +48,10 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     size = dtype.itemsize
     for length in shape:
         size *= length
-    raw = np.empty(size + ALIGNMENT, np.uint8)
+    try:
+        raw = np.empty(size + ALIGNMENT, np.uint8)
+    except MemoryError as error:
+        raise BundleError(f"There is too little memory: a tensor of the bundle needs {size} bytes.") from error
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + size].view(dtype).reshape(shape)
 
@@ -47,6 +66,19 @@ def aligned_copy(array: NDArray[Any]) -> NDArray[Any]:
 def raw_bytes(array: NDArray[Any]) -> memoryview:
     """The bytes of an array without a copy, if it is C-contiguous."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def not_finite(array: NDArray[Any], dtype: str) -> NDArray[np.bool_]:
+    """Which elements are infinite or NaN; bfloat16 is given as the ``uint16`` of the same bits."""
+    if dtype == "bfloat16":
+        exponents: NDArray[np.bool_] = np.equal(array & 0x7F80, 0x7F80)
+        return exponents
+    return np.logical_not(np.isfinite(array)) if array.dtype.kind == "f" else np.zeros(array.shape, np.bool_)
+
+
+def is_finite(array: NDArray[Any], dtype: str) -> bool:
+    """Whether no element is infinite or NaN."""
+    return not not_finite(array, dtype).any()
 
 
 def check_array(spec: TensorSpec, array: NDArray[Any]) -> NDArray[Any]:
@@ -97,6 +129,12 @@ def encode_state(specs: Sequence[TensorSpec], state: Mapping[str, NDArray[Any]])
     return [len(text).to_bytes(8, "little") + text, *pieces]
 
 
+def largest_state(manifest: Manifest) -> int:
+    """How many bytes the safetensors file of a bundle can have."""
+    specs = (*manifest.tensors, *manifest.accumulators)
+    return sum(spec.nbytes for spec in specs) + HEADER_BYTES * (len(specs) + 4)
+
+
 def decode_state(
     content: bytes, specs: Sequence[TensorSpec], accumulators: Sequence[TensorSpec]
 ) -> dict[str, NDArray[Any]]:
@@ -115,13 +153,15 @@ def decode_state(
         entries = dict(deserialize(content))  # type: ignore[no-untyped-call] # it ships no type hints
     except SafetensorError as error:
         raise TamperedBundleError(f"state.safetensors is not a safetensors file: {error}.") from error
-    wanted = [*specs, *(spec for spec in accumulators if any(other.name in entries for other in accumulators))]
+    wanted = [*specs, *(accumulators if any(spec.name in entries for spec in accumulators) else ())]
     unknown = entries.keys() - {spec.name for spec in wanted}
     if unknown:
-        raise TamperedBundleError(f"state.safetensors holds tensors that the manifest does not know: {_some(unknown)}.")
+        raise TamperedBundleError(
+            f"state.safetensors holds tensors that the manifest does not know: {shown.some(unknown)}."
+        )
     missing = {spec.name for spec in wanted} - entries.keys()
     if missing:
-        raise TruncatedBundleError(f"state.safetensors lacks tensors that the manifest lists: {_some(missing)}.")
+        raise TruncatedBundleError(f"state.safetensors lacks tensors that the manifest lists: {shown.some(missing)}.")
     state = {}
     for spec in wanted:
         entry = entries[spec.name]
@@ -135,8 +175,3 @@ def decode_state(
         array.flags.writeable = False
         state[spec.name] = array
     return state
-
-
-def _some(names: set[str]) -> str:
-    shown = ", ".join(f"`{name}`" for name in sorted(names)[:5])
-    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"

@@ -71,7 +71,7 @@ def test_the_size_of_an_example_in_a_file_that_says_symbolic() -> None:
     """It fails at any other; rewritten, it takes them."""
     forward = from_onnx(file(BAKED), np.zeros((2, 3)))
     assert sizes(forward) == {"x": "[batch,3]"}
-    assert said(forward)["symbolic", "batch"].startswith("batch is symbolic, where the file has 2: of 5 together")
+    assert said(forward)["symbolic", "batch"].startswith("batch is symbolic, where the file has 2: of 3 together")
     assert ("fixed", "n") not in said(forward)
 
 

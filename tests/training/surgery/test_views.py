@@ -43,7 +43,7 @@ VIEWS: dict[str, OptimizerLike] = {
     "schedule-free adamw": ScheduleFreeAdamW(0.01),
     "averaged adam": AveragedAdam(0.01),
     "mean": Averaged(SGD(0.01, momentum=0.9)),
-    "ema around lookahead": Averaged(Lookahead(Adam(0.01), every=2), mode="ema", beta=0.5),
+    "ema around lookahead": Averaged(Lookahead(Adam(0.01), k=2), mode="ema", beta=0.5),
     "amacp": AMacP(0.01),
     "groups": [Group("*.bias", optimizer=AveragedAdam(0.01)), ScheduleFreeAdamW(0.01)],
 }

@@ -27,26 +27,29 @@ class AdEMAMix(Descent):
         v ← β₂·v + (1 - β₂)·g²
         θ ← θ - lr·(m/(1 - β₁ᵗ) + alpha·s) / (√v/√(1 - β₂ᵗ) + eps)
 
-    The slow average s is not corrected for its bias. With `warmup` above 0, alpha and β₃ reach their values after that
-    many steps: alpha·t/warmup, and the β₃ that interpolates 1/ln β linearly from β₁'s; the paper advises this for runs
-    of many steps. Slots `exp_avg` (m), `exp_avg_slow` (s) and `exp_avg_sq` (v).
+    The slow average s is not corrected for its bias. With T = `t_alpha_beta3` above 0, alpha and β₃ reach their values
+    after that many steps: alpha·t/T, and the β₃ that interpolates 1/ln β linearly from β₁'s; the paper advises this for
+    runs of many steps. Slots `exp_avg` (m), `exp_avg_slow` (s) and `exp_avg_sq` (v).
 
     Semantics and defaults of the paper and of pytorch_optimizer.
     """
 
-    optional: ClassVar[frozenset[str]] = frozenset({"weight_decay", "warmup"})
+    optional: ClassVar[frozenset[str]] = frozenset({"weight_decay", "t_alpha_beta3"})
 
     beta1: float = 0.9
     beta2: float = 0.999
     beta3: float = 0.9999
     alpha: float = 5.0
     eps: float = 1e-8
-    warmup: float = 0.0
+    t_alpha_beta3: float = 0.0
     decay: Decay = "before"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(not self.warmup or self.beta1 > 0.0, "a warmup begins at the half-life of beta1, which must be above 0")
+        require(
+            not self.t_alpha_beta3 or self.beta1 > 0.0,
+            "t_alpha_beta3 begins at the half-life of beta1, which must be above 0",
+        )
 
     def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Return zeros for the three averages."""
@@ -54,7 +57,7 @@ class AdEMAMix(Descent):
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the step; √(1 - β₂ᵗ) is moved to the scalars, as in Adam."""
-        alpha, beta3 = self._warmed_up(xp, hyper, step) if self.warmup else (hyper["alpha"], hyper["beta3"])
+        alpha, beta3 = self._warmed_up(xp, hyper, step) if self.t_alpha_beta3 else (hyper["alpha"], hyper["beta3"])
         root_bias2 = xp.sqrt(bias_correction(xp, hyper["beta2"], step))
         rate = hyper["lr"] * root_bias2
         slots = {
@@ -70,7 +73,8 @@ class AdEMAMix(Descent):
     @staticmethod
     def _warmed_up(xp: Namespace, hyper: Arrays, step: Array) -> tuple[Array, Array]:
         """The alpha and the β₃ of this step."""
-        share = xp.minimum(xp.astype(step, xp.float64) / hyper["warmup"], xp.ones_like(hyper["warmup"]))
+        length = hyper["t_alpha_beta3"]
+        share = xp.minimum(xp.astype(step, xp.float64) / length, xp.ones_like(length))
         start, end = xp.log(hyper["beta1"]), xp.log(hyper["beta3"])
         beta3 = xp.exp(start * end / ((1.0 - share) * end + share * start))
         return share * hyper["alpha"], xp.minimum(beta3, hyper["beta3"])

@@ -37,13 +37,13 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 class SPAM(Descent):
     """SPAM (Huang et al., ICLR 2025, arXiv:2501.06842): spikes are clipped, and momentum starts anew from time to time.
 
-    r is the number of updates since the last restart, t mod `every`::
+    r is the number of updates since the last restart, t mod `update_proj_gap`::
 
         m, v ← 0                                              where r = 0: at the updates every, 2·every, …
         g ← min(max(g, -√(threshold·v)), √(threshold·v))      where r ≥ `settle`, with the v of before
         m ← β₁·m + (1 - β₁)·g
         v ← β₂·v + (1 - β₂)·g²
-        w = 1 - 0.99·(1 + cos(π·(r + 1)/(warmup + 1)))/2      where r < `warmup`, after the first restart; else 1
+        w = 1 - 0.99·(1 + cos(π·(r + 1)/(warmup_steps + 1)))/2    where r < warmup_steps, after a restart; else 1
         θ ← θ - w·lr·√(1 - β₂ᵗ)/(1 - β₁ᵗ)·m/(√v + eps)
 
     Slots `exp_avg` (m) and `exp_avg_sq` (v). A threshold of 0 does not clip.
@@ -57,16 +57,16 @@ class SPAM(Descent):
     eps: float = 1e-6
     threshold: float = static(5000.0)
     settle: int = static(20)
-    every: int = static(500)
-    warmup: int = static(50)
+    update_proj_gap: int = static(500)
+    warmup_steps: int = static(50)
     decay: Decay = "after"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least("threshold", self.threshold, 0.0)
         at_least("settle", self.settle, 0)
-        at_least("every", self.every, 1)
-        at_least("warmup", self.warmup, 0)
+        at_least("update_proj_gap", self.update_proj_gap, 1)
+        at_least("warmup_steps", self.warmup_steps, 0)
 
     def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Return zeros for the moments."""
@@ -74,7 +74,7 @@ class SPAM(Descent):
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the step; see the class for the equations."""
-        count, since = _since(xp, step, self.every)
+        count, since = _since(xp, step, self.update_proj_gap)
         exp_avg, exp_avg_sq = _restarted(xp, state, since)
         if self.threshold:
             limit = math.sqrt(self.threshold) * xp.sqrt(exp_avg_sq)
@@ -89,8 +89,8 @@ class SPAM(Descent):
 
     def _warm(self, xp: Namespace, count: Array, since: Array) -> Array:
         """The factor w."""
-        rising = 1.0 - 0.495 * (1.0 + xp.cos(math.pi / (self.warmup + 1.0) * (since + 1.0)))
-        cold = xp.logical_and(count >= float(self.every), since < float(self.warmup))
+        rising = 1.0 - 0.495 * (1.0 + xp.cos(math.pi / (self.warmup_steps + 1.0) * (since + 1.0)))
+        cold = xp.logical_and(count >= float(self.update_proj_gap), since < float(self.warmup_steps))
         return xp.where(cold, rising, xp.ones_like(rising))
 
 
@@ -122,14 +122,14 @@ class StableSPAM(Descent):
     gamma1: float = 0.7
     gamma2: float = 0.9
     theta: float = 0.999
-    every: int = static(1000)
+    update_proj_gap: int = static(1000)
     decay: Decay = "before"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("gamma1", "gamma2", "theta"):
             fraction(name, getattr(self, name))
-        at_least("every", self.every, 1)
+        at_least("update_proj_gap", self.update_proj_gap, 1)
 
     @property
     def elementwise(self) -> bool:
@@ -159,9 +159,9 @@ class StableSPAM(Descent):
         root = xp.sqrt(norm_sq_avg / bias_correction(xp, hyper["gamma2"], step))
         scaled = cast_like(xp, mean / (root + hyper["eps"]) / xp.where(active, inner, one), grad) * shape
 
-        count, since = _since(xp, step, self.every)
+        count, since = _since(xp, step, self.update_proj_gap)
         # Before the first restart the updates count from 1, and after it from the restart.
-        number = xp.where(count >= float(self.every), since + 1.0, count)
+        number = xp.where(count >= float(self.update_proj_gap), since + 1.0, count)
         restarted = dict(zip(_MOMENTS, _restarted(xp, state, since), strict=True))
         exp_avg = ema(xp, hyper["beta1"], restarted["exp_avg"], scaled)
         exp_avg_sq = ema(xp, hyper["beta2"], restarted["exp_avg_sq"], scaled * scaled)

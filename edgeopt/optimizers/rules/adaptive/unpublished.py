@@ -77,7 +77,7 @@ class EVAVariance(Adam):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.least <= self.most, f"least must be at most {self.most}, got {self.least!r}")
+        require(self.least <= self.most, f"least must not exceed most, got {self.least!r} and {self.most!r}")
 
     @property
     def elementwise(self) -> bool:
@@ -120,7 +120,7 @@ class AMacP(Adam):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.low <= self.high, f"low must be at most {self.high}, got {self.low!r}")
+        require(self.low <= self.high, f"low must not exceed high, got {self.low!r} and {self.high!r}")
 
     @property
     def elementwise(self) -> bool:

@@ -26,31 +26,31 @@ class APOLLO(LowRank):
 
     For a matrix G with at least as many rows as columns::
 
-        P ← normal numbers/√rank                              at the updates 1, 1 + every, 1 + 2·every, …
+        P ← normal numbers/√rank                              at the updates 1, 1 + T, 1 + 2·T, …
         R = G·P
         m ← β₁·m + (1 - β₁)·R
         v ← β₂·v + (1 - β₂)·R²
-        s = ‖m/(√v + eps)‖/(‖R‖ + 1e-8), of each row;  with `scaling="tensor"` of the whole
+        s = ‖m/(√v + eps)‖/(‖R‖ + 1e-8), of each row;  with `scale_type="tensor"` of the whole
         S = s·G
         S ← S/(max(‖S‖/(n + 1e-8), 1.01)/1.01), n ← ‖S‖       from the second update on; at the first n ← ‖S‖
         θ ← θ - √scale·lr·√(1 - β₂ᵗ)/(1 - β₁ᵗ)·S
         θ ← θ·(1 - lr·weight_decay)
 
-    For others R = Pᵀ·G, and s is one of columns. A tensor of more than two dimensions is a matrix whose rows are its
-    first dimension; vectors and scalars have no P and no scale: this is Adam for them. Slots `exp_avg` (m) and
-    `exp_avg_sq` (v) in the shape of R, `projector` (P), and `scaled_norm` (n).
+    T is `update_proj_gap`. For others R = Pᵀ·G, and s is one of columns. A tensor of more than two dimensions is a
+    matrix whose rows are its first dimension; vectors and scalars have no P and no scale: this is Adam for them. Slots
+    `exp_avg` (m) and `exp_avg_sq` (v) in the shape of R, `projector` (P), and `scaled_norm` (n).
 
     Semantics of the authors' package apollo-torch, with the rank and scale that they advise. There P is drawn from a
     seed of the parameter's, here by the bundle's generator; and a rank beyond the shorter side counts as that side.
     """
 
     rank: int = static(256)
-    scaling: Scaling = "channel"
+    scale_type: Scaling = "channel"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         known = get_args(Scaling)
-        require(self.scaling in known, f"scaling must be one of {', '.join(known)}, got {self.scaling!r}")
+        require(self.scale_type in known, f"scale_type must be one of {', '.join(known)}, got {self.scale_type!r}")
 
     def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Return zeros."""
@@ -75,10 +75,10 @@ class APOLLO(LowRank):
         rows, columns, rank = matrix
         flat = xp.reshape(grad, (rows, columns))
         drawn = state["projection"] * (1.0 / math.sqrt(rank))
-        projector = xp.where(starts_period(xp, step, self.every), drawn, state["projector"])
+        projector = xp.where(starts_period(xp, step, self.update_proj_gap), drawn, state["projector"])
         low = projected(xp, flat, projector)
         direction, slots = self._moments(xp, low, state, hyper)
-        axes = ((1,) if rows >= columns else (0,)) if self.scaling == "channel" else (0, 1)
+        axes = ((1,) if rows >= columns else (0,)) if self.scale_type == "channel" else (0, 1)
         scaled, size = limited(xp, flat * channel_ratio(xp, direction, low, axes), state["scaled_norm"], step)
         factor = cast_like(xp, xp.sqrt(hyper["scale"]), param) * rate
         delta = factor * xp.reshape(scaled, tuple(param.shape))
@@ -97,5 +97,5 @@ class APOLLOMini(APOLLO):
     """
 
     rank: int = static(1)
-    scaling: Scaling = "tensor"
+    scale_type: Scaling = "tensor"
     scale: float = 128.0

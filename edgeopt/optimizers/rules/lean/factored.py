@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
-from edgeopt.checks import positive
+from edgeopt.checks import positive, within
 from edgeopt.optimizers.arithmetic.averages import ema
 from edgeopt.optimizers.arithmetic.norms import count, finite_square, norm
 from edgeopt.optimizers.base import Arrays, Rule, Updated, zeros
 from edgeopt.optimizers.rules.descent import Decay, Descent
 from edgeopt.schedules import Schedule
+from edgeopt_runtime.ranges import Range
 
 __all__ = ["CAME", "Adafactor"]
 
@@ -43,7 +45,7 @@ def _clipped(xp: Namespace, update: Array, threshold: Array) -> Array:
 class Adafactor(Rule):
     """Adafactor (Shazeer and Stern, ICML 2018, arXiv:1804.04235).
 
-    With w = t^-beta2_decay, and R and C the running means of g² over rows and columns of the last two dimensions::
+    With w = t^beta2_decay, and R and C the running means of g² over rows and columns of the last two dimensions::
 
         R ← (1 - w)·R + w·mean(g², columns)      C ← (1 - w)·C + w·mean(g², rows)
         V = R·C / max(mean(R), eps1)             for vectors and scalars V ← (1 - w)·V + w·g²
@@ -51,9 +53,10 @@ class Adafactor(Rule):
         u ← u/max(1, RMS(u)/d)
         θ ← θ·(1 - lr·weight_decay) - max(eps2, RMS(θ))·min(lr, 1/√t)·u
 
-    RMS(θ) is taken before the decay. `eps1=None` is the machine epsilon of the parameter's dtype. Slots `row_var` (R; V
-    itself for vectors and scalars) and `col_var` (C; an unused scalar for them). A weight decay of exactly 0.0 is left
-    out of the graph; `maximize` climbs. Squares beyond 2⁻³² of the largest finite number count as that number.
+    RMS(θ) is taken before the decay. `eps` stands for both. `eps1=None` is the machine epsilon of the parameter's
+    dtype. Slots `row_var` (R; V itself for vectors and scalars) and `col_var` (C; an unused scalar for them). A weight
+    decay of exactly 0.0 is left out of the graph; `maximize` climbs. Squares beyond 2⁻³² of the largest finite number
+    count as that number.
 
     Semantics and defaults of `torch.optim.Adafactor`.
 
@@ -62,18 +65,24 @@ class Adafactor(Rule):
     """
 
     optional: ClassVar[frozenset[str]] = frozenset({"weight_decay"})
+    any_sign: ClassVar[frozenset[str]] = frozenset({"beta2_decay"})
+    combined: ClassVar[Mapping[str, tuple[str, ...]]] = {"eps": ("eps1", "eps2")}
 
     lr: Schedule | float = 1e-2
-    beta2_decay: float = 0.8
+    beta2_decay: float = -0.8
     eps1: float | None = None
     eps2: float = 1e-3
     d: float = 1.0
     weight_decay: float = 0.0
     maximize: bool = False
 
+    if TYPE_CHECKING:
+        eps: Sequence[float | None] | None = field(default=None, kw_only=True)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         positive("d", self.d)
+        within("beta2_decay", self.beta2_decay, Range(at_most=0.0))
         if self.eps1 is not None:
             positive("eps1", self.eps1)
 
@@ -91,7 +100,7 @@ class Adafactor(Rule):
         if self.maximize:
             grad = -grad
         steps = xp.astype(step, xp.float64)
-        keep = 1.0 - steps ** -hyper["beta2_decay"]
+        keep = 1.0 - steps ** hyper["beta2_decay"]
         eps1 = xp.asarray(float(xp.finfo(param.dtype).eps) if self.eps1 is None else self.eps1, dtype=param.dtype)
 
         square, slots = finite_square(xp, grad), {"col_var": state["col_var"]}
@@ -131,6 +140,8 @@ class CAME(Descent):
     Semantics of the authors' package came-pytorch, with the learning rate that they use.
     """
 
+    combined: ClassVar[Mapping[str, tuple[str, ...]]] = {"eps": ("eps1", "eps2")}
+
     lr: Schedule | float = 2e-4
     beta1: float = 0.9
     beta2: float = 0.999
@@ -139,6 +150,9 @@ class CAME(Descent):
     eps2: float = 1e-16
     clip_threshold: float = 1.0
     decay: Decay = "before"
+
+    if TYPE_CHECKING:
+        eps: Sequence[float] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -24,16 +24,17 @@ class GaLore(LowRank):
 
     For a matrix G with at least as many rows as columns::
 
-        P ← the first `rank` right singular vectors of G     at the updates 1, 1 + every, 1 + 2·every, …
+        P ← the first `rank` right singular vectors of G     at the updates 1, 1 + T, 1 + 2·T, …
         R = G·P
         m ← β₁·m + (1 - β₁)·R
         v ← β₂·v + (1 - β₂)·R²
         θ ← θ - scale·lr·√(1 - β₂ᵗ)/(1 - β₁ᵗ)·(m/(√v + eps))·Pᵀ
         θ ← θ·(1 - lr·weight_decay)
 
-    For others P are left singular vectors, and R = Pᵀ·G. The moments stay as they are when P changes. A tensor of more
-    than two dimensions is a matrix whose rows are its first dimension; vectors and scalars have no P and no scale: this
-    is Adam for them. Slots `exp_avg` (m) and `exp_avg_sq` (v) in the shape of R, and `projector` (P).
+    T is `update_proj_gap`. For others P are left singular vectors, and R = Pᵀ·G. The moments stay as they are when P
+    changes. A tensor of more than two dimensions is a matrix whose rows are its first dimension; vectors and scalars
+    have no P and no scale: this is Adam for them. Slots `exp_avg` (m) and `exp_avg_sq` (v) in the shape of R, and
+    `projector` (P).
 
     Semantics and defaults of the authors' package galore-torch, except that P comes from `iterations` rounds of
     orthogonal iteration in float64, which begin with the P before, and at first with a fixed one, instead of a singular
@@ -65,7 +66,7 @@ class GaLore(LowRank):
             return rate * direction, slots
         rows, columns, _ = matrix
         flat = xp.reshape(grad, (rows, columns))
-        due = starts_period(xp, step, self.every)
+        due = starts_period(xp, step, self.update_proj_gap)
         (projector,) = choose(xp, due, self._refreshed(xp), lambda _, old: [old], flat, state["projector"])
         low = projected(xp, flat, projector)
         direction, slots = self._moments(xp, low, state, hyper)

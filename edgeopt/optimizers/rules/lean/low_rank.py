@@ -24,7 +24,7 @@ class LowRank(Descent):
     """What they share: the projection onto the shorter side of a matrix, and the moments."""
 
     rank: int = static(128)
-    every: int = static(200)
+    update_proj_gap: int = static(200)
     scale: float = 1.0
     beta1: float = 0.9
     beta2: float = 0.999
@@ -34,7 +34,7 @@ class LowRank(Descent):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least("rank", self.rank, 1)
-        at_least("every", self.every, 1)
+        at_least("update_proj_gap", self.update_proj_gap, 1)
 
     @property
     def elementwise(self) -> bool:

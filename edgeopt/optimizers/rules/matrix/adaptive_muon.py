@@ -74,8 +74,8 @@ class AdaMuon(Muon):
         Y = X/(√(v/(1 - β₂ᵗ)) + eps2)
         θ ← θ - lr·s·√min(rows, columns)/(‖Y‖ + eps2)·Y
 
-    so that the root mean square of a step is 0.2·lr with the default `scale`. Slots `momentum_buffer` of Muon, and
-    `exp_avg_sq` (v).
+    so that the root mean square of a step is 0.2·lr with the default `adjust_lr_fn`. Slots `momentum_buffer` of Muon,
+    and `exp_avg_sq` (v).
 
     Semantics and defaults of pytorch_optimizer, which computes X in bfloat16; here it has the parameter's dtype. It
     takes the momentum itself, as the first version of the paper does; later ones take its sign.
@@ -84,7 +84,7 @@ class AdaMuon(Muon):
     lr: Schedule | float = 2e-2
     momentum: float = 0.9
     nesterov: bool = False
-    scale: Scale = "match_rms_adamw"
+    adjust_lr_fn: Scale = "match_rms_adamw"
     weight_decay: float = 0.0
     beta2: float = 0.95
     eps2: float = 1e-10

@@ -77,8 +77,8 @@ def _spectral_bound(xp: Namespace, matrix: Array) -> Array:
 class Kron(Descent):
     """PSGD Kron (Li 2015, arXiv:1512.04202; 2018, arXiv:1803.09383), which learns to whiten gradients.
 
-    A matrix has an upper triangular factor for each side, L and R, which begin as √scale times the identity. With
-    normal numbers V::
+    A matrix has an upper triangular factor for each side, L and R, which begin as √precond_init_scale times the
+    identity. With normal numbers V::
 
         m ← β₁·m + (1 - β₁)·g,  M = m/(1 - β₁ᵗ)
         at some updates:
@@ -90,9 +90,9 @@ class Kron(Descent):
         θ ← θ·(1 - lr·weight_decay) - lr·u·min(1, 1.1/(RMS(u) + 1e-12))
 
     with ‖·‖ a lower bound of the spectral norm by one step of the power method. A side of one element, or of more than
-    `max_size`, has a vector for its factor, of which triu takes the diagonal and ‖·‖ is the largest element; so has a
-    vector or scalar. A tensor of more dimensions is a matrix whose columns are its last dimension, or all but its
-    first, whichever are fewer beside the rows that are left. L and R are made equally large when they change.
+    `max_size_triangular`, has a vector for its factor, of which triu takes the diagonal and ‖·‖ is the largest element;
+    so has a vector or scalar. A tensor of more dimensions is a matrix whose columns are its last dimension, or all but
+    its first, whichever are fewer beside the rows that are left. L and R are made equally large when they change.
 
     They change where the updates since the last change are as many as 1/p, with the falling share p::
 
@@ -107,8 +107,8 @@ class Kron(Descent):
     lr: Schedule | float = 3e-4
     beta1: float = 0.9
     precond_lr: float = 0.1
-    scale: float = static(1.0)
-    max_size: int = static(8192)
+    precond_init_scale: float = static(1.0)
+    max_size_triangular: int = static(8192)
     max_share: float = static(1.0)
     min_share: float = static(0.03)
     decay_rate: float = static(0.001)
@@ -117,8 +117,8 @@ class Kron(Descent):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive("scale", self.scale)
-        at_least("max_size", self.max_size, 1)
+        positive("precond_init_scale", self.precond_init_scale)
+        at_least("max_size_triangular", self.max_size_triangular, 1)
         fraction("max_share", self.max_share, closed=True)
         positive("min_share", self.min_share)
         at_least("max_share", self.max_share, self.min_share)
@@ -134,10 +134,10 @@ class Kron(Descent):
         """Return zeros for the momentum, and the first factors."""
         matrix = _as_matrix(param.shape)
         sides = (max(param.size, 1),) if matrix is None else matrix
-        first = self.scale ** (1.0 / len(sides))
+        first = self.precond_init_scale ** (1.0 / len(sides))
         slots = {"exp_avg": np.zeros_like(param)}
         for place, side in enumerate(sides):
-            vector = matrix is None or side == 1 or side > self.max_size
+            vector = matrix is None or side == 1 or side > self.max_size_triangular
             factor = np.ones(side) if vector else np.eye(side)
             slots[f"factor_{place}"] = (first * factor).astype(param.dtype)
         return {**slots, "since_change": np.zeros(())}

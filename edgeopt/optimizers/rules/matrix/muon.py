@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -40,28 +41,30 @@ class Muon(Descent):
         X ← a·X + (b·A + c·A²)·X  with A = X·Xᵀ and (a, b, c) = `ns_coefficients`, `ns_steps` times (Newton-Schulz)
         θ ← θ - lr·s·X
 
-    `scale` chooses s: "original" is √max(1, rows/columns), "match_rms_adamw" is 0.2·√max(rows, columns) (Liu et al.
-    2025, arXiv:2502.16982). Slot `momentum_buffer` is b.
+    `adjust_lr_fn` chooses s: "original" is √max(1, rows/columns), "match_rms_adamw" is 0.2·√max(rows, columns) (Liu et
+    al. 2025, arXiv:2502.16982). Slot `momentum_buffer` is b.
 
     Semantics and defaults of `torch.optim.Muon`, which computes X in bfloat16; here it has the parameter's dtype.
 
     Raises:
-        ConfigurationError: A number out of its range, or an unknown scale.
+        ConfigurationError: A number out of its range, or an unknown `adjust_lr_fn`.
     """
 
     momentum: float = 0.95
     eps: float = 1e-7
     nesterov: bool = True
-    ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315)
+    ns_coefficients: Sequence[float] = (3.4445, -4.775, 2.0315)
     ns_steps: int = static(5)
-    scale: Scale = "original"
+    adjust_lr_fn: Scale = "original"
     weight_decay: float = 0.1
     decay: Decay = "before"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         scales = get_args(Scale)
-        require(self.scale in scales, f"scale must be one of {', '.join(scales)}, got {self.scale!r}")
+        require(
+            self.adjust_lr_fn in scales, f"adjust_lr_fn must be one of {', '.join(scales)}, got {self.adjust_lr_fn!r}"
+        )
         require(len(self.ns_coefficients) == 3, f"ns_coefficients must be three, got {self.ns_coefficients!r}")
         at_least("ns_steps", self.ns_steps, 0)
 
@@ -88,7 +91,7 @@ class Muon(Descent):
 
     def _ratio(self, rows: int, columns: int) -> float:
         """The factor s."""
-        if self.scale == "match_rms_adamw":
+        if self.adjust_lr_fn == "match_rms_adamw":
             return 0.2 * math.sqrt(max(rows, columns))
         return math.sqrt(max(1.0, rows / columns))
 

@@ -35,13 +35,14 @@ class SOAP(Descent):
         θ ← (θ - lr·√(1 - β₂ᵗ⁻¹)/(1 - β₁ᵗ⁻¹)·u)·(1 - lr·weight_decay)
         Hᵢ ← β·Hᵢ + (1 - β)·Gᵢ·Gᵢᵀ
 
-    and, after every `every` of these updates, Qᵢ ← QR(Hᵢ·Qᵢ) with the columns sorted by diag(QᵢᵀHᵢQᵢ), largest first,
-    and v with them. The first update only makes H and Q; θ stays. β is `shampoo_beta`, β₂ where that is None.
+    and, after every `precondition_frequency` of these updates, Qᵢ ← QR(Hᵢ·Qᵢ) with the columns sorted by
+    diag(QᵢᵀHᵢQᵢ), largest first, and v with them. The first update only makes H and Q; θ stays. β is `shampoo_beta`,
+    β₂ where that is None.
 
-    A dimension longer than `max_size` is not rotated, and a vector neither unless `precondition_vectors` says so: then
-    this is Adam. Slots `exp_avg` (m), `exp_avg_sq` (v), and `statistic_0`, `statistic_1`, `statistic_2`, `statistic_3`
-    (Hᵢ) with `basis_0`, `basis_1`, `basis_2`, `basis_3` (Qᵢ) of the dimensions that are rotated. Gradients beyond 2⁻²⁰
-    of the root of the largest finite number count as that.
+    A dimension longer than `max_precond_dim` is not rotated, and a vector neither unless `precondition_1d` says so:
+    then this is Adam. Slots `exp_avg` (m), `exp_avg_sq` (v), and `statistic_0`, `statistic_1`, `statistic_2`,
+    `statistic_3` (Hᵢ) with `basis_0`, `basis_1`, `basis_2`, `basis_3` (Qᵢ) of the dimensions that are rotated.
+    Gradients beyond 2⁻²⁰ of the root of the largest finite number count as that.
 
     Semantics and defaults of pytorch_optimizer and of the authors, with these differences: their first Q are the
     eigenvectors of H, here ten rounds of the same power iteration from the identity lead towards them; H gets
@@ -54,16 +55,16 @@ class SOAP(Descent):
     beta2: float = 0.95
     shampoo_beta: float | None = None
     eps: float = 1e-8
-    precondition_vectors: bool = False
-    every: int = static(10)
-    max_size: int = static(256)
+    precondition_1d: bool = False
+    precondition_frequency: int = static(10)
+    max_precond_dim: int = static(256)
     weight_decay: float = 1e-2
     decay: Decay = "after"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least("every", self.every, 1)
-        at_least("max_size", self.max_size, 0)
+        at_least("precondition_frequency", self.precondition_frequency, 1)
+        at_least("max_precond_dim", self.max_precond_dim, 0)
 
     @property
     def elementwise(self) -> bool:
@@ -72,9 +73,9 @@ class SOAP(Descent):
 
     def _rotated(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The dimensions that have a basis."""
-        if len(shape) < 2 and not (shape and self.precondition_vectors):
+        if len(shape) < 2 and not (shape and self.precondition_1d):
             return ()
-        return tuple(axis for axis, size in enumerate(shape) if size <= self.max_size)
+        return tuple(axis for axis, size in enumerate(shape) if size <= self.max_precond_dim)
 
     def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Return zeros for the moments and the statistics, and identities for the bases."""
@@ -114,7 +115,7 @@ class SOAP(Descent):
 
         slots: dict[str, Array] = {"exp_avg": exp_avg}
         beta = hyper["beta2" if self.shampoo_beta is None else "shampoo_beta"]
-        due = xp.logical_and(is_multiple(xp, step - 1, self.every), xp.logical_not(first))
+        due = xp.logical_and(is_multiple(xp, step - 1, self.precondition_frequency), xp.logical_not(first))
         for axis, basis in bases.items():
             statistic = ema(xp, beta, state[f"statistic_{axis}"], gram(xp, grad, axis))
             (started,) = choose(xp, first, _first_basis(xp), lambda _, kept: [kept], statistic, basis)

@@ -57,7 +57,8 @@ class COCOB(Descent):
         """Return the step; see the class for the equations."""
         start, grad = state["initial_param"], cast_like(xp, hyper["lr"], param) * grad
         size = xp.abs(grad)
-        largest = xp.maximum(state["max_abs_grad"], size)
+        # eps is what the slot begins with, which in float16 is 0.
+        largest = xp.maximum(xp.maximum(state["max_abs_grad"], size), xp.asarray(self.eps, dtype=param.dtype))
         summed = state["sum_abs_grad"] + size
         reward = xp.maximum(state["reward"] - grad * (param - start), xp.zeros_like(param))
         bet = state["sum_neg_grad"] - grad

@@ -25,7 +25,7 @@ class ScheduleFree(Rule):
     The parameter is y, where gradients are taken; z takes the steps; the average x of all z is what is evaluated,
     predicted with and exported. Only y and z are kept::
 
-        lr' = lr·min(1, t/warmup)
+        lr' = lr·min(1, t/warmup_steps)
         w = tʳ·(max lr')^weight_lr_power,  W ← W + w,  c = w/W
         y ← y + c·(z - y) - lr'·(1 - β₁·(1 - c))·(u + weight_decay·y)
         z ← z - lr'·(u + weight_decay·y)            with the y of before
@@ -33,7 +33,7 @@ class ScheduleFree(Rule):
 
     That is x ← (1 - c)·x + c·z and y = β₁·x + (1 - β₁)·z. Slots `z`, which begins as the parameter, `lr_max` (max lr')
     and `weight_sum` (W). While all rates were 0, c is 0. A weight decay of exactly 0.0 is left out of the graph;
-    `maximize` climbs. A constant learning rate is meant, with `warmup` steps of rise.
+    `maximize` climbs. A constant learning rate is meant, with a rise over `warmup_steps`.
 
     Running statistics of a batch normalisation belong to y; recompute them in evaluation where they matter.
 
@@ -43,11 +43,11 @@ class ScheduleFree(Rule):
         ConfigurationError: A number out of its range; beta1 must be above 0.
     """
 
-    optional: ClassVar[frozenset[str]] = frozenset({"weight_decay", "warmup"})
+    optional: ClassVar[frozenset[str]] = frozenset({"weight_decay", "warmup_steps"})
 
     beta1: float = 0.9
     weight_decay: float = 0.0
-    warmup: float = 0.0
+    warmup_steps: float = 0.0
     r: float = 0.0
     weight_lr_power: float = 2.0
     maximize: bool = False
@@ -66,8 +66,8 @@ class ScheduleFree(Rule):
             grad = -grad
         count = xp.astype(step, xp.float64)
         rate = hyper["lr"]
-        if self.warmup:
-            rate = rate * xp.minimum(count / hyper["warmup"], xp.ones_like(count))
+        if self.warmup_steps:
+            rate = rate * xp.minimum(count / hyper["warmup_steps"], xp.ones_like(count))
         rate, direction, slots = self.direction(xp, rate, grad, state, hyper, step)
         if self.weight_decay:
             direction = direction + cast_like(xp, hyper["weight_decay"], param) * param
@@ -171,13 +171,13 @@ class ScheduleFreeRAdam(ScheduleFreeAdamW):
         lr' = lr·r,  u = g/(√(v/(1 - β₂ᵗ)) + eps)    where n > 4
         lr' = 0                                      before
 
-    Until n > 4, which takes five steps with the default β₂, nothing moves; with `silent=False` these steps are taken
-    with lr' = lr and u = g.
+    Until n > 4, which takes five steps with the default β₂, nothing moves; with `silent_sgd_phase=False` these steps
+    are taken with lr' = lr and u = g.
 
-    Semantics and defaults of the package schedulefree, which calls `silent` silent_sgd_phase.
+    Semantics and defaults of the package schedulefree.
     """
 
-    silent: bool = True
+    silent_sgd_phase: bool = True
 
     def direction(
         self, xp: Namespace, rate: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array
@@ -186,7 +186,7 @@ class ScheduleFreeRAdam(ScheduleFreeAdamW):
         exp_avg_sq = ema(xp, hyper["beta2"], state["exp_avg_sq"], grad * grad)
         tractable, factor = rectification(xp, hyper["beta2"], step, threshold=4.0)
         direction = self._normalised(xp, grad, exp_avg_sq, hyper, step)
-        if not self.silent:
+        if not self.silent_sgd_phase:
             direction = xp.where(tractable, direction, grad)
-        rate = xp.where(tractable, rate * factor, xp.zeros_like(rate) if self.silent else rate)
+        rate = xp.where(tractable, rate * factor, xp.zeros_like(rate) if self.silent_sgd_phase else rate)
         return rate, direction, {"exp_avg_sq": exp_avg_sq}

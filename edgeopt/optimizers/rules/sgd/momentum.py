@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, ClassVar
@@ -35,7 +36,7 @@ class AggMo(Descent):
         ConfigurationError: No betas, or one outside [0, 1).
     """
 
-    betas: tuple[float, ...] = (0.0, 0.9, 0.99)
+    betas: Sequence[float] = (0.0, 0.9, 0.99)
 
     def __post_init__(self) -> None:
         super().__post_init__()

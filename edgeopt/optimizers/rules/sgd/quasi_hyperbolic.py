@@ -10,6 +10,7 @@ import numpy as np
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import fraction
 from edgeopt.optimizers.arithmetic.averages import bias_correction, ema
+from edgeopt.optimizers.arithmetic.norms import finite_square
 from edgeopt.optimizers.base import Arrays, Updated, zeros
 from edgeopt.optimizers.rules.descent import Decay, Descent
 
@@ -61,6 +62,7 @@ class QHAdam(Descent):
         θ ← θ - lr·((1 - nu1)·g + nu1·m) / (√((1 - nu2)·g² + nu2·v) + eps)
 
     Slots `exp_avg` (m) and `exp_avg_sq` (v). Both are means at every step, so there is no bias to correct.
+    Squares beyond 2⁻³² of the largest finite number count as that number.
 
     Semantics of pytorch_optimizer, where weight decay acts beside the gradient.
     """
@@ -83,7 +85,7 @@ class QHAdam(Descent):
 
     def delta(self, xp: Namespace, param: Array, grad: Array, state: Arrays, hyper: Arrays, step: Array) -> Updated:
         """Return the step; see the class for the equations."""
-        square = grad * grad
+        square = finite_square(xp, grad)
         # A running mean is a moving average whose beta is what the newest weight leaves over.
         exp_avg = ema(xp, self._rest(xp, hyper["beta1"], step), state["exp_avg"], grad)
         exp_avg_sq = ema(xp, self._rest(xp, hyper["beta2"], step), state["exp_avg_sq"], square)

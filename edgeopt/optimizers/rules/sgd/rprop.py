@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -24,12 +25,18 @@ class Rprop(Rule):
         s ← clip(s·eta_minus, step_min, step_max), g ← 0    where they differ
         θ ← θ - s·sign(g)
 
-    Every s begins at the learning rate, which afterwards has no effect. Slots `prev` (the last g) and `step_size` (s).
+    As in torch, `etas` can be given in place of the first two numbers, and `step_sizes` in place of the others. Every s
+    begins at the learning rate, which afterwards has no effect. Slots `prev` (the last g) and `step_size` (s).
     `maximize` climbs.
 
     Semantics and defaults of `torch.optim.Rprop`, except that signs are compared rather than the product of the two
     gradients, which underflows when both are tiny.
     """
+
+    combined: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "etas": ("eta_minus", "eta_plus"),
+        "step_sizes": ("step_min", "step_max"),
+    }
 
     lr: Schedule | float = 1e-2
     eta_minus: float = 0.5
@@ -37,6 +44,10 @@ class Rprop(Rule):
     step_min: float = 1e-6
     step_max: float = 50.0
     maximize: bool = False
+
+    if TYPE_CHECKING:
+        etas: Sequence[float] | None = field(default=None, kw_only=True)
+        step_sizes: Sequence[float] | None = field(default=None, kw_only=True)
 
     def init(self, param: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Return zeros for the last gradient and the step sizes."""

@@ -11,60 +11,41 @@ One module a family, with up to three tables by operator or function:
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any, TypeAlias
-
-from edgeopt_exporters.pytorch.translations import (
-    attention,
-    batch_norm,
-    convolution,
-    cumulative,
-    distances,
-    elementwise,
-    embedding_bag,
-    extrema,
-    fake_quantize,
-    instance_norm,
-    losses,
-    numbers,
-    pooling,
-    products,
-    rectifiers,
-    recurrent,
-    scatter,
-    singular_points,
-    stopped,
-)
 
 __all__ = ["FUNCTIONS", "REWRITES", "TRANSLATIONS"]
 
 _FAMILIES = (
-    attention,
-    batch_norm,
-    convolution,
-    cumulative,
-    distances,
-    elementwise,
-    embedding_bag,
-    extrema,
-    fake_quantize,
-    instance_norm,
-    losses,
-    numbers,
-    pooling,
-    products,
-    rectifiers,
-    recurrent,
-    scatter,
-    singular_points,
-    stopped,
+    "attention",
+    "axes",
+    "batch_norm",
+    "convolution",
+    "cumulative",
+    "distances",
+    "dropout",
+    "elementwise",
+    "embedding_bag",
+    "extrema",
+    "fake_quantize",
+    "instance_norm",
+    "losses",
+    "numbers",
+    "pooling",
+    "products",
+    "rectifiers",
+    "recurrent",
+    "scatter",
+    "singular_points",
+    "stopped",
 )
 
 _Table: TypeAlias = "MappingProxyType[Any, Callable[..., Any]]"
 
 
 def _joined(name: str) -> _Table:
-    tables = [getattr(family, name, {}) for family in _FAMILIES]
+    tables = [getattr(import_module(f"{__name__}.{family}"), name, {}) for family in _FAMILIES]
     return MappingProxyType({operator: function for table in tables for operator, function in table.items()})
 
 

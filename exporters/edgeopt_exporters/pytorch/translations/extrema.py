@@ -45,12 +45,12 @@ def _of_rank(self: torch.Tensor, dim: int, position: Any, keepdim: bool) -> tupl
 
 def _kth_value(self: torch.Tensor, k: Any, dim: int = -1, keepdim: bool = False) -> Any:
     """`aten::kthvalue`."""
-    return _of_rank(self, dim, k - 1, keepdim) if self.ndim else NotImplemented
+    return _of_rank(self, dim, k - 1, keepdim)
 
 
 def _median_along(self: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
     """`aten::median.dim`: the lower one of two."""
-    return _of_rank(self, dim, (self.shape[dim] - 1) // 2, keepdim) if self.ndim else NotImplemented
+    return _of_rank(self, dim, (self.shape[dim] - 1) // 2, keepdim)
 
 
 def _median(self: torch.Tensor) -> torch.Tensor:

@@ -75,7 +75,14 @@ def _negative_log_likelihood(
     return _reduced(losses, reduction, share.sum())
 
 
+def _soft_margin(self: torch.Tensor, target: torch.Tensor, reduction: int = _MEAN) -> torch.Tensor:
+    """`aten::soft_margin_loss`, also where the exponential vanishes beside one."""
+    losses = -torch.nn.functional.logsigmoid(self * target)
+    return _reduced(losses, reduction, losses.numel())
+
+
 REWRITES: dict[Any, Rewrite] = {
+    torch.ops.aten.soft_margin_loss.default: _soft_margin,
     torch.ops.aten.cross_entropy_loss.default: _cross_entropy,
     torch.ops.aten.nll_loss_nd.default: _negative_log_likelihood,
     torch.ops.aten.nll_loss.default: _negative_log_likelihood,

@@ -24,12 +24,23 @@ __all__ = ["Replaced", "Rewrite", "out_of_place", "rewrite"]
 Rewrite: TypeAlias = Callable[..., Any]
 
 
-def rewrite(graph: torch.fx.Graph, rewrites: Mapping[Any, Rewrite]) -> None:
-    """Replace, in place, each node whose operator has a rewrite; one that returns NotImplemented leaves its node."""
+def rewrite(graph: torch.fx.Graph, rewrites: Mapping[Any, Rewrite], *, of_scalars: bool = False) -> None:
+    """Replace, in place, each node whose operator has a rewrite; one that returns NotImplemented leaves its node.
+
+    Args:
+        graph: The graph.
+        rewrites: By operator.
+        of_scalars: Whether only nodes whose first argument is a tensor without axes are replaced.
+    """
     for node in list(graph.nodes):
-        function = _rewrite_of(node.target, rewrites)
+        function = None if of_scalars and not _is_of_scalar(node) else _rewrite_of(node.target, rewrites)
         if function is not None:
             _replace(graph, node, function)
+
+
+def _is_of_scalar(node: torch.fx.Node) -> bool:
+    first = node.args[0] if node.args else None
+    return isinstance(first, torch.fx.Node) and getattr(first.meta.get("val"), "ndim", None) == 0
 
 
 def _rewrite_of(operator: Any, rewrites: Mapping[Any, Rewrite]) -> Rewrite | None:

@@ -34,6 +34,11 @@ def _scatter_reduce(
     return total / count if self.is_floating_point() else total.div(count, rounding_mode="floor")
 
 
+def _scatter_added(self: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor, reduce: str) -> Any:
+    """`aten::scatter.reduce`; PyTorch differentiates sums, not products."""
+    return self.scatter_add(dim, index, src) if reduce == "add" else NotImplemented
+
+
 _INDEX_REDUCTIONS = {"prod": "prod", "mean": "mean", "amax": "amax", "amin": "amin"}
 
 
@@ -53,6 +58,7 @@ def _index_reduce(
 
 
 REWRITES: dict[Any, Rewrite] = {
+    torch.ops.aten.scatter.reduce: _scatter_added,
     torch.ops.aten.scatter_reduce.two: _scatter_reduce,
     torch.ops.aten.index_reduce.default: _index_reduce,
 }

@@ -12,7 +12,7 @@ import numpy as np
 
 from edgeopt_runtime.batch import Batch, each_batch
 from edgeopt_runtime.engine import Engine
-from edgeopt_runtime.errors import BatchError, NonFiniteLossError, StateError
+from edgeopt_runtime.errors import BatchError, MinimizeError, NonFiniteLossError, StateError
 from edgeopt_runtime.evaluation import WeightedMeans
 from edgeopt_runtime.minimize.descent import MinimizeResult
 from edgeopt_runtime.minimize.method import Settings
@@ -103,6 +103,8 @@ class _Weights:
         if engine.pending:
             raise StateError("Gradients are accumulated for an update; call `apply` before `minimize`.")
         self._signature = engine.signature("evaluate")
+        if not any(port.kind == "metric" and port.name == "loss" for port in self._signature.outputs):
+            raise MinimizeError("The bundle's evaluate graph gives no loss.")
         self._batches = [read(batch) for batch in each_batch(batches)]
         if not self._batches:
             raise BatchError("There is no batch to minimise the loss over.")
@@ -146,10 +148,10 @@ class _Weights:
         for batch in self._batches:
             means.add(self._program.run(batch))
         loss = means.result()["loss"]
-        if not math.isfinite(loss):
+        if not (math.isfinite(loss) and all(np.isfinite(array).all() for array in self._arrays)):
             raise NonFiniteLossError(
-                f"The loss is {loss} after {self.evaluations - 1} others; the state is as it was before. Use a smaller "
-                "`lr`, and check the batches for NaN.",
+                f"The loss is {loss} after {self.evaluations - 1} others, or a weight is not finite; the state is as "
+                "it was before. Use a smaller `lr`, and check the batches for NaN.",
                 {"loss": loss},
             )
         return loss

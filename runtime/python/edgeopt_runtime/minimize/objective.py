@@ -12,6 +12,7 @@ import numpy as np
 from edgeopt_runtime.batch import Batch, each_batch
 from edgeopt_runtime.engine import Engine
 from edgeopt_runtime.errors import BatchError, MinimizeError, StateError
+from edgeopt_runtime.tensors import is_finite
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,15 +21,16 @@ __all__ = ["Evaluation", "Objective", "Part", "SessionObjective", "trainable"]
 
 
 class Evaluation(NamedTuple):
-    """The loss at a point, and its gradient there."""
+    """The loss at a point, its gradient there, and whether all else that a pass writes, buffers say, is finite."""
 
     loss: float
     gradient: NDArray[Any]
+    sound: bool = True
 
     @property
     def finite(self) -> bool:
-        """Whether both are numbers to go on with."""
-        return math.isfinite(self.loss) and bool(np.isfinite(self.gradient).all())
+        """Whether these are numbers to go on with."""
+        return self.sound and math.isfinite(self.loss) and bool(np.isfinite(self.gradient).all())
 
 
 class Objective(Protocol):
@@ -92,8 +94,14 @@ class SessionObjective:
         self._batches = [read(batch) for batch in each_batch(batches)]
         if not self._batches:
             raise BatchError("There is no batch to minimise the loss over.")
+        outputs = engine.signature("accumulate").outputs
+        self._checks = [port.name for port in outputs if port.kind == "check"]
         self._parts = list(trainable(engine))
-        self._weight = next(spec.name for spec in engine.manifest.accumulators if spec.parameter is None)
+        weight = engine.manifest.total_weight
+        metrics = {port.name for port in outputs if port.kind == "metric"}
+        if weight is None or "loss" not in metrics:
+            raise MinimizeError("The bundle's accumulate graph gives no loss, or no weight to divide its sum by.")
+        self._weight = weight
         self.size = self._parts[-1].stop if self._parts else 0
         self.evaluations = self.products = self.shares = 0
         self._total = math.nan
@@ -123,14 +131,18 @@ class SessionObjective:
         self._place(x)
         self._evaluated = x.copy()
         total = weight = 0.0
+        # A point beyond the range of the parameters' type is none.
+        sound = all(self._in_range(part) for part in self._parts)
         for batch in self._batches:
-            loss = self._program.run(batch)["loss"]
+            numbers = self._program.run(batch)
+            loss = numbers["loss"]
+            sound = sound and all(numbers[name] == 0 for name in self._checks)
             self._program.commit()
             added, weight = self._added_weight(weight)
             # A batch without weight has no mean.
             total += loss * added if added else 0.0
         self._total = weight or math.nan
-        return Evaluation(total / self._total, self._mean(weight))
+        return Evaluation(total / self._total, self._mean(weight), sound)
 
     @property
     def batches(self) -> int:
@@ -190,6 +202,9 @@ class SessionObjective:
         self._rewind()
         for part in self._parts:
             self._state.current(part.parameter)[...] = x[part.start : part.stop].reshape(part.shape)
+
+    def _in_range(self, part: Part) -> bool:
+        return is_finite(self._state.current(part.parameter), self._state.specs[part.parameter].dtype)
 
     def _added_weight(self, before: float) -> tuple[float, float]:
         after = float(self._state.current(self._weight))

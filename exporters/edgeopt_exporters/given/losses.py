@@ -1,0 +1,151 @@
+"""Losses of PyTorch and Keras: modules, functions and their settings."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from edgeopt.components import described
+from edgeopt.errors import ConfigurationError
+from edgeopt.losses import L1, LOSS, MSE, BCEWithLogits, CrossEntropy, Huber, Loss
+from edgeopt.optimizers.config.options import Options
+
+__all__ = ["as_loss"]
+
+
+def as_loss(loss: Any) -> Loss:
+    """The loss that was given: one of edgeopt's, its class or name; or a module or function of PyTorch with an equal.
+
+    Raises:
+        ConfigurationError: It is something else, or it or one of its settings has no equal here.
+    """
+    if isinstance(loss, (Loss, str)) or (isinstance(loss, type) and issubclass(loss, Loss)):
+        return LOSS.one(loss)
+    function, settings = (loss.func, loss.keywords) if isinstance(loss, functools.partial) else (loss, {})
+    module = str(getattr(function, "__module__", ""))
+    if inspect.isfunction(function) and module == "torch.nn.functional":
+        if isinstance(loss, functools.partial) and loss.args:
+            raise ConfigurationError(f"Give the settings of {function.__name__} by name, not by place.")
+        return _converted(f"torch.nn.functional.{function.__name__}", function.__name__, settings)
+    if isinstance(function, type) and function.__module__.startswith("torch.nn."):
+        function = function(**settings)
+    kind = type(function)
+    # Not a class derived from one of PyTorch's, whose forward may compute anything.
+    if kind.__module__ == "torch.nn.modules.loss":
+        return _converted(f"torch.nn.{kind.__name__}", kind.__name__, _settings(function))
+    if module.startswith("keras") or kind.__module__.startswith(("keras", "tensorflow", "tf_keras")):
+        return _of_keras(function)
+    if module.partition(".")[0] == "optax":
+        raise ConfigurationError(
+            f"A function of optax cannot be looked into; give its equal here, {LOSS.example} or MSE()."
+        )
+    if callable(function) and not isinstance(function, type):
+        raise ConfigurationError(
+            f"A loss must be an array program that becomes a graph, and {described(function)} is none; give one of "
+            f"edgeopt's, {LOSS.example}, or a class of yours derived from edgeopt.losses.Loss."
+        )
+    return LOSS.one(loss)
+
+
+def _settings(module: Any) -> dict[str, Any]:
+    """The settings of a loss module, which it keeps under the names of its constructor."""
+    names = inspect.signature(type(module).__init__).parameters
+    return {name: getattr(module, name) for name in names if hasattr(module, name)}
+
+
+def _of_keras(loss: Any) -> Loss:
+    """Refuse a loss of Keras with what is meant by its name.
+
+    Its settings (`from_logits`, the axis, how the mean is taken) differ too much to be guessed.
+    """
+    name = getattr(loss, "__name__", type(loss).__name__)
+    try:
+        equal = LOSS.find(name).__name__
+    except ConfigurationError as error:
+        raise ConfigurationError(f"A loss of Keras is not taken over. {error}") from error
+    raise ConfigurationError(
+        f"{described(loss).capitalize()} is not taken over; its equal is edgeopt.losses.{equal}()."
+    )
+
+
+def _reduction(o: Options) -> dict[str, Any]:
+    # What PyTorch had before `reduction`; modules have turned them into it.
+    for name in ("size_average", "reduce"):
+        o.only(name, None, because="is out of date: give reduction")
+    reduction = o.take("reduction", "mean")
+    if reduction not in ("mean", "sum"):
+        o.refuse(f"reduction={reduction!r} leaves no number to minimise: give reduction='mean' or 'sum'")
+    return {"reduction": reduction}
+
+
+def _numbers(o: Options, name: str) -> Any:
+    """A tensor of at most one axis as numbers; one number alone holds for all."""
+    value = o.take(name)
+    if value is None:
+        return None
+    if value.ndim > 1:
+        o.refuse(f"{name} has the shape {tuple(value.shape)}, and here it has one axis at most")
+    values = value.detach().cpu().tolist()
+    return values if value.numel() != 1 or name == "weight" else values[0] if value.ndim else values
+
+
+def _cross_entropy(o: Options) -> Loss:
+    weight, ignored = _numbers(o, "weight"), o.count("ignore_index", -100)
+    smoothing = o.number("label_smoothing", 0.0)
+    return CrossEntropy(weight, smoothing, ignored, **_reduction(o))
+
+
+def _bce_with_logits(o: Options) -> Loss:
+    o.only("weight", None, because="weighs elements of the batch, which no loss here does")
+    return BCEWithLogits(_numbers(o, "pos_weight"), **_reduction(o))
+
+
+def _huber(o: Options) -> Loss:
+    o.only("weight", None, because="weighs elements of the batch, which no loss here does")
+    return Huber(o.number("delta", 1.0), **_reduction(o))
+
+
+def _smooth_l1(o: Options) -> Loss:
+    beta = o.number("beta", 1.0)
+    if beta not in (0.0, 1.0):
+        o.refuse(f"beta={beta} divides Huber(delta={beta}) by {beta}, a factor that no loss here has: give that Huber")
+    return Huber(1.0, **_reduction(o)) if beta else L1(**_reduction(o))
+
+
+def _elementwise(cls: type[Loss]) -> Callable[[Options], Loss]:
+    def convert(o: Options) -> Loss:
+        o.only("weight", None, because="weighs elements of the batch, which no loss here does")
+        return cls(**_reduction(o))
+
+    return convert
+
+
+# By class of torch.nn and function of torch.nn.functional.
+_TORCH: dict[str, Callable[[Options], Loss]] = {
+    "BCEWithLogitsLoss": _bce_with_logits,
+    "CrossEntropyLoss": _cross_entropy,
+    "HuberLoss": _huber,
+    "L1Loss": _elementwise(L1),
+    "MSELoss": _elementwise(MSE),
+    "SmoothL1Loss": _smooth_l1,
+    "binary_cross_entropy_with_logits": _bce_with_logits,
+    "cross_entropy": _cross_entropy,
+    "huber_loss": _huber,
+    "l1_loss": _elementwise(L1),
+    "mse_loss": _elementwise(MSE),
+    "smooth_l1_loss": _smooth_l1,
+}
+
+
+def _converted(owner: str, name: str, settings: Mapping[str, Any]) -> Loss:
+    if name not in _TORCH:
+        try:
+            LOSS.find(name)  # which knows some of them, and what to use in their place
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{owner}: {error}") from error
+    o = Options(owner, settings)
+    loss = _TORCH[name](o)
+    o.finish()
+    return loss

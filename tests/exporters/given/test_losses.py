@@ -1,0 +1,110 @@
+"""Losses of PyTorch, taken over with all their settings: values and gradients are PyTorch's own."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import array_api_compat.torch as namespace
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from edgeopt.errors import ConfigurationError
+from edgeopt.losses import CrossEntropy, Loss
+from edgeopt_exporters.given import as_loss
+
+LABELS = torch.tensor([0, 2, 1, 2, 0])
+WEIGHTS = torch.tensor([0.5, 2.0, 1.0])
+NUMBERS = torch.linspace(-2.0, 2.5, 15, dtype=torch.float64).reshape(5, 3).flip(0)
+
+TAKEN: list[Any] = [
+    nn.CrossEntropyLoss(),
+    nn.CrossEntropyLoss(weight=WEIGHTS, ignore_index=2, label_smoothing=0.1),
+    nn.CrossEntropyLoss(reduction="sum"),
+    nn.MSELoss(),
+    nn.MSELoss(reduction="sum"),
+    nn.L1Loss(),
+    nn.HuberLoss(delta=0.5),
+    nn.HuberLoss(reduction="sum"),
+    nn.SmoothL1Loss(),
+    nn.SmoothL1Loss(beta=0.0),
+    nn.BCEWithLogitsLoss(),
+    nn.BCEWithLogitsLoss(pos_weight=torch.tensor(3.0)),
+    nn.BCEWithLogitsLoss(pos_weight=torch.tensor([3.0])),
+    nn.BCEWithLogitsLoss(pos_weight=WEIGHTS, reduction="sum"),
+    functional.cross_entropy,
+    functools.partial(functional.cross_entropy, label_smoothing=0.2, ignore_index=1),
+    functional.mse_loss,
+    functional.l1_loss,
+    functools.partial(functional.huber_loss, delta=2.0),
+    functional.smooth_l1_loss,
+    functional.binary_cross_entropy_with_logits,
+]
+
+
+def value(loss: Loss, prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    total, weight = loss.terms(namespace, prediction, target)
+    return total / weight
+
+
+@pytest.mark.parametrize("theirs", TAKEN, ids=str)
+def test_what_is_taken_over_computes_the_same(theirs: Any) -> None:
+    labels = ("cross_entropy" in str(theirs) and "binary" not in str(theirs)) or isinstance(theirs, nn.CrossEntropyLoss)
+    target = LABELS if labels else (NUMBERS.roll(1, 0) > 0).double()
+    theirs = theirs.double() if isinstance(theirs, nn.Module) else theirs
+    expected_at, actual_at = NUMBERS.clone().requires_grad_(), NUMBERS.clone().requires_grad_()
+    expected, actual = theirs(expected_at, target), value(as_loss(theirs), actual_at, target)
+    torch.testing.assert_close(actual, expected, rtol=1e-12, atol=0.0)
+    expected.backward()
+    actual.backward()
+    torch.testing.assert_close(actual_at.grad, expected_at.grad, rtol=1e-12, atol=1e-14)
+
+
+def test_a_class_stands_for_its_defaults() -> None:
+    assert as_loss(nn.CrossEntropyLoss) == as_loss(CrossEntropy) == as_loss("cross_entropy") == CrossEntropy()
+
+
+class Mine(nn.MSELoss):
+    """Has the name and the settings of another, and may compute anything."""
+
+
+class Keras:
+    """Stands for a loss of Keras, which is not installed where this runs."""
+
+    __module__ = "keras.src.losses.losses"
+
+
+class SparseCategoricalCrossentropy(Keras):
+    __module__ = "keras.src.losses.losses"
+
+
+class MeanSquaredError(Keras):
+    __module__ = "keras.src.losses.losses"
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (nn.CrossEntropyLoss(reduction="none"), "torch.nn.CrossEntropyLoss: reduction='none' leaves no number"),
+        (nn.BCEWithLogitsLoss(weight=torch.ones(3)), "weight=.* weighs elements of the batch"),
+        (nn.BCEWithLogitsLoss(pos_weight=torch.ones(2, 3)), r"pos_weight has the shape \(2, 3\)"),
+        (nn.SmoothL1Loss(beta=0.5), r"beta=0.5 divides Huber\(delta=0.5\) by 0.5"),
+        (functools.partial(functional.mse_loss, reduce=False), "`reduce=False` is out of date"),
+        (functools.partial(functional.huber_loss, torch.ones(1)), "by name, not by place"),
+        (nn.NLLLoss(), "torch.nn.NLLLoss: .*give 'cross_entropy'"),
+        (nn.BCELoss(), "torch.nn.BCELoss: .*give 'bce_with_logits'"),
+        (nn.CTCLoss, "torch.nn.CTCLoss: There is no loss 'CTCLoss'. Choose from bce_with_logits, cross_entropy"),
+        (functional.kl_div, "torch.nn.functional.kl_div: There is no loss"),
+        (Mine(), "a class of yours derived from edgeopt.losses.Loss"),
+        (lambda prediction, target: prediction - target, "a class of yours derived from edgeopt.losses.Loss"),
+        (SparseCategoricalCrossentropy(), "A loss of Keras is not taken over. .*; give 'cross_entropy'"),
+        (MeanSquaredError(), r"not taken over; its equal is edgeopt.losses.MSE\(\)"),
+        (3, r"must be one of edgeopt's, edgeopt.losses.CrossEntropy\(\), or its name; got 3"),
+    ],
+)
+def test_what_has_no_equal_is_refused_in_a_line(loss: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        as_loss(loss)
+    assert "\n" not in str(caught.value)
