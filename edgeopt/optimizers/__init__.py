@@ -109,6 +109,7 @@ from edgeopt.optimizers.wrappers.averaging import Averaged, AveragedAdam, Averag
 from edgeopt.optimizers.wrappers.lookahead import Lookahead, Ranger
 from edgeopt.optimizers.wrappers.lora_plus import lora_plus
 from edgeopt.optimizers.wrappers.mechanic import Mechanic
+from edgeopt.optimizers.wrappers.quantized_state import QuantizedState
 from edgeopt.optimizers.wrappers.wrapper import Following, Wrapper
 
 __all__ = [
@@ -216,6 +217,7 @@ __all__ = [
     "PolyakSGD",
     "Prodigy",
     "QHAdam",
+    "QuantizedState",
     "RAdam",
     "RMSprop",
     "Rademacher",

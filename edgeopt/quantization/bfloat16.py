@@ -12,6 +12,7 @@ from edgeopt.quantization.base import Format, Parts
 
 __all__ = ["BFloat16"]
 
+
 @dataclass(frozen=True)
 class BFloat16(Format):
     """bfloat16, rounded to the nearest or at random between the two neighbours.

@@ -13,12 +13,12 @@ __all__ = ["Factored"]
 
 @dataclass(frozen=True)
 class Factored(Format):
-    """The means of rows and columns of a matrix without negative values (Shazeer and Stern, ICML 2018, arXiv:1804.04235)::
+    """The means of rows and columns of a matrix without negative values::
 
         x_ij ≈ r_i · c_j / mean r
 
-    which is the nearest matrix of rank 1 in the sense of the I-divergence. A tensor is a matrix of its first axis by
-    the others. The parts are `row` and `column`.
+    which is the nearest matrix of rank 1 in the sense of the I-divergence (Shazeer and Stern, ICML 2018,
+    arXiv:1804.04235). A tensor is a matrix of its first axis by the others. The parts are `row` and `column`.
     """
 
     def fits(self, shape: tuple[int, ...]) -> bool:

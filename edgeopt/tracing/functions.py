@@ -41,10 +41,10 @@ __all__ = [
     "greater",
     "greater_equal",
     "inf",
+    "int8",
     "int16",
     "int32",
     "int64",
-    "int8",
     "isfinite",
     "isnan",
     "less",
@@ -89,7 +89,13 @@ __all__ = [
 
 pi, inf, nan = math.pi, math.inf, math.nan
 float32, float64 = np.dtype("float32"), np.dtype("float64")
-int8, uint8, int16, int32, int64 = np.dtype("int8"), np.dtype("uint8"), np.dtype("int16"), np.dtype("int32"), np.dtype("int64")
+int8, uint8, int16, int32, int64 = (
+    np.dtype("int8"),
+    np.dtype("uint8"),
+    np.dtype("int16"),
+    np.dtype("int32"),
+    np.dtype("int64"),
+)
 bool = np.dtype("bool")
 finfo = np.finfo
 
