@@ -144,6 +144,8 @@ class Classifier(nn.Module):
 class Adam:
     """Stands for Keras's, which does not install beside everything else here."""
 
+    __module__ = "keras.src.optimizers.adam"
+
     def __init__(self, learning_rate: float) -> None:
         self.learning_rate = learning_rate
 

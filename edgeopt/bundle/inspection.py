@@ -143,5 +143,6 @@ def _operators(nodes: Iterable[onnx.NodeProto]) -> Iterable[str]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        # As in a manifest, what is left out is not mentioned.
+        return {key: _plain(item) for key, item in value.items() if item is not None}
     return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value

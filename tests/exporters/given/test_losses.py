@@ -49,7 +49,7 @@ def value(loss: Loss, prediction: torch.Tensor, target: torch.Tensor) -> torch.T
     return total / weight
 
 
-@pytest.mark.parametrize("theirs", TAKEN, ids=str)
+@pytest.mark.parametrize("theirs", TAKEN)
 def test_what_is_taken_over_computes_the_same(theirs: Any) -> None:
     labels = ("cross_entropy" in str(theirs) and "binary" not in str(theirs)) or isinstance(theirs, nn.CrossEntropyLoss)
     target = LABELS if labels else (NUMBERS.roll(1, 0) > 0).double()

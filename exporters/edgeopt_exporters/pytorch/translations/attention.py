@@ -40,12 +40,13 @@ def _attention(
     enable_gqa: bool = False,
 ) -> Any:
     """`aten::scaled_dot_product_attention`: softmax(q kᵀ · scale + mask) v over (…, heads, length, features)."""
+    rank = len(key.shape)
     if enable_gqa:
         key, value = _repeat_heads(key, query), _repeat_heads(value, query)
     if scale is None:
         scale = 1 / math.sqrt(query.shape[-1])
     # A query without the leading axes of the keys is the same for all.
-    order = list(range(len(key.shape)))
+    order = list(range(rank))
     order[-1], order[-2] = order[-2], order[-1]
     logits = op.MatMul(op.Mul(query, like(scale, query)), op.Transpose(key, perm=order))
     visible = _causal_mask(query, key) if is_causal else attn_mask
