@@ -158,7 +158,7 @@ def test_without_traced_operands_numpy_computes_at_once(
 
 
 def test_every_function_has_a_row() -> None:
-    dtypes = {"bool", "float32", "float64", "int16", "int32", "int64", "uint8"}
+    dtypes = {"bool", "float32", "float64", "int16", "int32", "int64", "int8", "uint8"}
     constants = {"finfo", "inf", "nan", "pi", *dtypes}
     assert {row[0] for row in ROWS} == set(functions.__all__) - constants
 
