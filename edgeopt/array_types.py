@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-__all__ = ["Array", "Namespace", "cast_like", "is_half"]
+__all__ = ["Array", "Namespace", "cast_like", "is_half", "leading"]
 
 #: A numpy array or scalar, a torch tensor, or a traced array.
 Array: TypeAlias = Any
@@ -29,3 +29,8 @@ def cast_like(xp: Namespace, scalar: Array, array: Array) -> Array:
     therefore computed in float64, as PyTorch computes them in Python floats, and rounded once, here.
     """
     return xp.astype(scalar, array.dtype)
+
+
+def leading(vector: Array, count: int) -> Array:
+    """The first elements of a vector; traced arrays have no indexing."""
+    return vector.tracer.emit("Slice", vector, [0], [count]) if hasattr(vector, "tracer") else vector[:count]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from edgeopt.array_types import Array, Namespace
+from edgeopt.array_types import Array, Namespace, leading
 
-__all__ = ["block_count", "normalised", "scaled", "to_blocks", "whole"]
+__all__ = ["block_count", "like", "normalised", "scaled", "to_blocks", "whole"]
 
 
 def block_count(shape: tuple[int, ...], block: int) -> int:
@@ -31,16 +31,11 @@ def whole(xp: Namespace, rows: Array, shape: tuple[int, ...]) -> Array:
     size = math.prod(shape)
     count, block = (int(dim) for dim in rows.shape)
     flat = xp.reshape(rows, (count * block,))
-    if count * block > size:
-        flat = flat.tracer.emit("Slice", flat, [0], [size]) if hasattr(flat, "tracer") else flat[:size]
-    return xp.reshape(flat, shape)
+    return xp.reshape(leading(flat, size) if count * block > size else flat, shape)
 
 
 def normalised(xp: Namespace, rows: Array) -> tuple[Array, Array]:
-    """The rows divided by their largest magnitudes, and these; a row of zeros stays zero.
-
-    Magnitudes so small that their reciprocal overflows are taken for zero: nothing of them would be left in 8 bits.
-    """
+    """The rows divided by their largest magnitudes, and these; a row of zeros stays zero."""
     absmax = xp.max(xp.abs(rows), axis=1, keepdims=True)
     divisor = xp.where(absmax > 0.0, absmax, xp.ones_like(absmax))
     return rows / divisor, xp.reshape(absmax, (int(rows.shape[0]),))

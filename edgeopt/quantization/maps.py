@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-__all__ = ["NF4", "dynamic", "float8", "linear_unsigned"]
+__all__ = ["NF4", "Table", "dynamic", "float8", "linear_unsigned"]
 
 Table = np.ndarray[Any, np.dtype[np.float32]]
 

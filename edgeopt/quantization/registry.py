@@ -10,7 +10,7 @@ from edgeopt.quantization.bfloat16 import BFloat16
 from edgeopt.quantization.codebook import Codebook
 from edgeopt.quantization.companded import Companded
 from edgeopt.quantization.factored import Factored
-from edgeopt.quantization.maps import NF4, dynamic, float8, linear_unsigned
+from edgeopt.quantization.maps import NF4, Table, dynamic, float8, linear_unsigned
 
 __all__ = ["FORMATS", "StateFormat", "as_state_format"]
 
@@ -29,13 +29,13 @@ class StateFormat(NamedTuple):
     smallest: int = 4096
 
 
-def _table(values: object, block: int) -> Codebook:
-    return Codebook(tuple(float(value) for value in values), block)  # type: ignore[attr-defined]  # an array of numpy
+def _table(values: Table, block: int) -> Codebook:
+    return Codebook(tuple(values.tolist()), block)
 
 
 def _float8(kind: str) -> Codebook:
     values, codes = float8(kind)
-    return Codebook(tuple(map(float, values)), 256, tuple(map(int, codes)))
+    return Codebook(tuple(values.tolist()), 256, tuple(codes.tolist()))
 
 
 _E4M3, _E5M2 = _float8("float8_e4m3fn"), _float8("float8_e5m2")

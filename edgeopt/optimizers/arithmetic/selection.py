@@ -1,4 +1,4 @@
-"""Parts of arrays: the largest elements of a row and their places, and the first of a vector."""
+"""Parts of arrays: the largest elements of a row and their places."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from edgeopt.array_types import Array, Namespace
 
-__all__ = ["largest", "leading", "placed"]
+__all__ = ["largest", "placed"]
 
 
 def largest(xp: Namespace, rows: Array, count: int) -> tuple[Array, Array]:
@@ -16,13 +16,6 @@ def largest(xp: Namespace, rows: Array, count: int) -> tuple[Array, Array]:
         return values, indices
     indices = xp.argsort(rows, axis=-1, descending=True, stable=True)[:, :count]
     return xp.take_along_axis(rows, indices, axis=1), indices
-
-
-def leading(xp: Namespace, vector: Array, count: int) -> Array:
-    """The first elements of a vector."""
-    if hasattr(vector, "tracer"):
-        return vector.tracer.emit("Slice", vector, [0], [count])
-    return vector[:count]
 
 
 def placed(xp: Namespace, like: Array, indices: Array, values: Array) -> Array:

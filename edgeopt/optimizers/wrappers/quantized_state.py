@@ -57,11 +57,12 @@ class QuantizedState(Wrapper):
 
     def formats(self, param: NumpyArray) -> dict[str, Format]:
         """The format of each slot of a parameter that is kept in one."""
+        return self._formats(param, self.inner.init(param))
+
+    def _formats(self, param: NumpyArray, slots: Mapping[str, NumpyArray]) -> dict[str, Format]:
         state = as_state_format(self.state)
-        if param.size < state.smallest:
-            return {}
-        found = {}
-        for slot, value in self.inner.init(param).items():
+        found: dict[str, Format] = {}
+        for slot, value in slots.items() if param.size >= state.smallest else ():
             form = state.signed if slot in SIGNED else state.unsigned if slot in UNSIGNED else None
             exact = slot in self.inner.exact_slots or value.shape != param.shape or value.dtype != param.dtype
             if form is not None and form.fits(param.shape) and not exact:
@@ -70,9 +71,10 @@ class QuantizedState(Wrapper):
 
     def init(self, param: NumpyArray) -> dict[str, NumpyArray]:
         """Return the slots of the inner optimizer, encoded."""
-        formats = self.formats(param)
+        inner = self.inner.init(param)
+        formats = self._formats(param, inner)
         slots: dict[str, NumpyArray] = {}
-        for slot, value in self.inner.init(param).items():
+        for slot, value in inner.items():
             slots |= _named(slot, formats[slot].first(value)) if slot in formats else {slot: value}
         return slots
 

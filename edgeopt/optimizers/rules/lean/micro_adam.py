@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from edgeopt.array_types import Array, Namespace, cast_like
+from edgeopt.array_types import Array, Namespace, cast_like, leading
 from edgeopt.checks import at_least, fraction, require
 from edgeopt.optimizers.arithmetic.averages import bias_correction
 from edgeopt.optimizers.arithmetic.nibbles import pack, unpack
 from edgeopt.optimizers.arithmetic.norms import finite_square
-from edgeopt.optimizers.arithmetic.selection import largest, leading, placed
+from edgeopt.optimizers.arithmetic.selection import largest, placed
 from edgeopt.optimizers.base import Arrays, Updated, static
 from edgeopt.optimizers.rules.descent import Decay, Descent
 
@@ -102,7 +102,7 @@ class MicroAdam(Descent):
         size = math.prod(int(dim) for dim in param.shape)
         flat, padding = xp.reshape(grad, (size,)), blocks * block - size
         if padding:
-            zeros = xp.broadcast_to(xp.zeros_like(leading(xp, flat, 1)), (padding,))
+            zeros = xp.broadcast_to(xp.zeros_like(leading(flat, 1)), (padding,))
             flat = xp.concat([flat, zeros], axis=0)
 
         low, high = state["error_min"], state["error_max"]
@@ -135,7 +135,7 @@ class MicroAdam(Descent):
         root_bias2 = xp.sqrt(bias_correction(xp, hyper["beta2"], step))
         rate = cast_like(xp, hyper["lr"] * root_bias2 / bias_correction(xp, hyper["beta1"], step), param)
         move = mean / (xp.sqrt(square) + cast_like(xp, hyper["eps"] * root_bias2, param))
-        whole = xp.reshape(leading(xp, xp.reshape(move, (blocks * block,)), size), tuple(param.shape))
+        whole = xp.reshape(leading(xp.reshape(move, (blocks * block,)), size), tuple(param.shape))
         slots = {
             "indices": xp.astype(indices + _FIRST, xp.int16),
             "values": window,
