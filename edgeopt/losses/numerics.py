@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgeopt.array_types import Array, Namespace
 
-__all__ = ["logsumexp"]
+__all__ = ["logsumexp", "sigmoid"]
 
 
 def logsumexp(xp: Namespace, x: Array, axis: int) -> Array:
@@ -19,3 +19,9 @@ def logsumexp(xp: Namespace, x: Array, axis: int) -> Array:
     # Infinite maxima must not meet themselves in a difference.
     shift = xp.where(xp.isfinite(largest), largest, 0.0)
     return xp.log(xp.sum(xp.exp(x - shift), axis=axis, keepdims=True)) + shift
+
+
+def sigmoid(xp: Namespace, x: Array) -> Array:
+    """1/(1 + exp(-x)) as the exponential of its logarithm: nothing overflows, small values keep their digits."""
+    magnitude = xp.abs(x)
+    return xp.exp(0.5 * (x - magnitude) - xp.log(1.0 + xp.exp(-magnitude)))

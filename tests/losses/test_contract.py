@@ -11,20 +11,51 @@ import numpy as np
 import pytest
 
 from edgeopt.errors import ConfigurationError
-from edgeopt.losses import LOSSES, ArraySpec, BCEWithLogits, CrossEntropy, Huber, Loss
+from edgeopt.losses import (
+    LOSSES,
+    NLL,
+    ArraySpec,
+    BCEWithLogits,
+    BinaryFocal,
+    CrossEntropy,
+    Dice,
+    Focal,
+    Hinge,
+    Huber,
+    KLDivergence,
+    Loss,
+    MultiMargin,
+    PoissonNLL,
+    Quantile,
+    SmoothL1,
+    Tversky,
+)
 
 
 class Case(NamedTuple):
     loss: Loss
     labels: str  # what the targets are: "class", "probability" or "real"
+    axes: tuple[int, ...] = (3,)  # of the prediction, after the first
 
 
 CASES = {
     "bce_with_logits": Case(BCEWithLogits(pos_weight=(0.5, 2.0, 1.0)), "probability"),
     "cross_entropy": Case(CrossEntropy(weight=(0.5, 2.0, 1.0), label_smoothing=0.1), "class"),
+    "binary_focal": Case(BinaryFocal(), "probability"),
+    "dice": Case(Dice(binary=True), "probability", (3, 4)),
+    "focal": Case(Focal(weight=(0.5, 2.0, 1.0)), "class"),
+    "hinge": Case(Hinge(squared=True), "real"),
     "huber": Case(Huber(0.7), "real"),
+    "kl_divergence": Case(KLDivergence(), "probability"),
     "l1": Case(LOSSES["l1"](), "real"),
+    "log_cosh": Case(LOSSES["log_cosh"](), "real"),
     "mse": Case(LOSSES["mse"](), "real"),
+    "multi_margin": Case(MultiMargin(weight=(0.5, 2.0, 1.0), p=2), "class"),
+    "nll": Case(NLL(weight=(0.5, 2.0, 1.0)), "class"),
+    "poisson_nll": Case(PoissonNLL(full=True), "real"),
+    "quantile": Case(Quantile(0.8), "real"),
+    "smooth_l1": Case(SmoothL1(0.4), "real"),
+    "tversky": Case(Tversky(), "class", (3, 4)),
 }
 
 
@@ -35,10 +66,12 @@ def case(request):
 
 def draws(case, rows, dtype=np.float64):
     rng = np.random.default_rng(11)
-    prediction = (3 * rng.normal(size=(rows, 3))).astype(dtype)
+    shape = (rows, *case.axes)
+    prediction = (3 * rng.normal(size=shape)).astype(dtype)
     if case.labels == "class":
-        return prediction, np.where(rng.random(rows) < 0.2, -100, rng.integers(0, 3, size=rows))
-    target = rng.random((rows, 3)) if case.labels == "probability" else rng.normal(size=(rows, 3))
+        positions = (rows, *case.axes[1:])
+        return prediction, np.where(rng.random(positions) < 0.2, -100, rng.integers(0, 3, size=positions))
+    target = rng.random(shape) if case.labels == "probability" else rng.normal(size=shape)
     return prediction, target.astype(dtype)
 
 
