@@ -234,7 +234,7 @@ def test_every_parameter_is_watched_alone_and_joined(rule: Optimizer) -> None:
         session = bundle.session()
         accumulators = [spec.name for spec in bundle.manifest.accumulators if spec.parameter == name]
         session.accumulate(batch)
-        session._engine.state.current(accumulators[0]).reshape(-1)[-1] = np.nan
+        session._engine.state.writable(accumulators[0]).reshape(-1)[-1] = np.nan
         with pytest.raises(NonFiniteLossError, match=f"This apply would make the parameter `{name}` NaN"):
             session.apply()
         with pytest.raises(StateError, match="Nothing has been accumulated"):

@@ -36,7 +36,7 @@ class Engine:
         inputs: The arrays of a batch: the model's inputs, then those of the loss.
 
     Args:
-        contents: The bundle; its state is copied.
+        contents: The bundle; its state stays as it is.
         options: Settings of ONNX Runtime.
         on_nonfinite: See `TrainingSession`.
     """
@@ -134,7 +134,7 @@ class Engine:
             begun.commit()
         if start is not None and before is not None:
             # How far the schedule is stays, unless it is to begin anew.
-            began, now = self.state.current(start), self.state.completed or 0
+            began, now = self.state.writable(start), self.state.completed or 0
             began[...] = now if schedule else now - (before - int(began))
         if schedule:
             self._schedule_watch.noticed = False
@@ -147,7 +147,7 @@ class Engine:
             return {}
         program, _ = self.program("view")
         program.run({})
-        # Written to the other buffers, and never committed.
+        # Never committed.
         outputs = self.manifest.signatures["view"].outputs
         return {port.tensor: self.state.next(port.tensor) for port in outputs if port.tensor is not None}
 
@@ -167,7 +167,7 @@ class Engine:
     def drop_accumulated(self) -> None:
         """Set the accumulators to zero."""
         for spec in self.manifest.accumulators:
-            self.state.current(spec.name).fill(0)
+            self.state.clear(spec.name)
         self.pending = False
 
     def current(self, with_accumulators: bool) -> dict[str, NDArray[Any]]:

@@ -32,9 +32,9 @@ OUT_OF_BOUNDS = ("out of data bounds", "out of bounds", "indices element", "inde
 class Program:
     """A graph that reads the state, a batch and the hyperparameters, and writes the next state and some numbers.
 
-    On the CPU its inputs and outputs are bound once for each arrangement of the state's buffers (two for ``step``);
-    a run then binds only the arrays of the batch. With other providers ONNX Runtime copies an input to the device when
-    it is bound, so everything is bound anew in each run.
+    State and batch are bound anew for each run, and let go of after it: a binding would keep an old state alive beside
+    the new one. ONNX Runtime allocates what is written. With other providers than the CPU it copies an input to the
+    device when it is bound, so that hyperparameters are bound anew as well.
 
     Attributes:
         signature: What goes in and out.
@@ -91,9 +91,8 @@ class Program:
             if port.kind in ("metric", "weight", "check")
         }
         self._scalar_values = [(key, ort_value(array, types[key])) for key, array in self._scalars.items()]
-        self._flips = state.mask(tensor for _, tensor in self._writes)
-        self._mask = self._flips | state.mask(self._reads)
-        self._bindings: dict[int, onnxruntime.IOBinding] | None = {} if options.cpu_only else None
+        self._binding = self._session.io_binding()
+        self._on_device = not options.cpu_only
 
     def run(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, float]:
         """Run the graph on a checked batch and return its numbers; the state changes only with `commit`.
@@ -110,56 +109,51 @@ class Program:
         Raises:
             ExecutionError: ONNX Runtime failed.
         """
-        binding = self._run(batch)
-        # What was bound first, state and numbers, comes first.
-        arrays = binding.copy_outputs_to_cpu()[len(self._writes) + len(self._scalars) :]
-        return dict(zip(self._results, arrays, strict=True))
+        results = self._run(batch)
+        return {name: value.numpy() for name, value in zip(self._results, results, strict=True)}
 
     def commit(self) -> None:
         """Make what the last run wrote the state."""
-        self._state.sides ^= self._flips
+        self._state.commit()
 
-    def _run(self, batch: Mapping[str, NDArray[Any]]) -> onnxruntime.IOBinding:
+    def _run(self, batch: Mapping[str, NDArray[Any]]) -> list[onnxruntime.OrtValue]:
+        """Run the graph, and keep what it writes with the state; returns the values of its results."""
+        binding = self._binding
+        self._state.wrote({})
         try:
-            binding = self._binding()
-            for name, dtype in self._batch_dtypes.items():
-                if dtype == "bfloat16":
-                    binding.bind_ortvalue_input(name, ort_value(batch[name], dtype))
-                else:
-                    binding.bind_cpu_input(name, batch[name])
-            for name in self._results:
-                # Bound anew each time: a binding keeps the array that ONNX Runtime allocated, whose shape is that of
-                # the batch before.
-                binding.bind_output(name)
+            self._bind(batch)
             self._session.run_with_iobinding(binding)
-            if self._bindings is None:
+            if self._on_device:
                 binding.synchronize_outputs()
+            values = binding.get_outputs()
         except RUN_ERRORS as error:
             raise ExecutionError(
                 f"ONNX Runtime failed while running {self._file}: {error}. The state is unchanged. "
                 f"{_advice(error, batch)}"
             ) from error
-        return binding
+        finally:
+            binding.clear_binding_inputs()
+            binding.clear_binding_outputs()
+        self._state.wrote({tensor: value for (_, tensor), value in zip(self._writes, values, strict=False)})
+        return values[len(self._writes) + len(self._scalars) :]
 
-    def _binding(self) -> onnxruntime.IOBinding:
-        key = self._state.sides & self._mask
-        if self._bindings is None:
-            return self._bind()
-        if key not in self._bindings:
-            self._bindings[key] = self._bind()
-        return self._bindings[key]
-
-    def _bind(self) -> onnxruntime.IOBinding:
-        binding = self._session.io_binding()
+    def _bind(self, batch: Mapping[str, NDArray[Any]]) -> None:
+        binding = self._binding
         for name in self._reads:
             binding.bind_ortvalue_input(name, self._state.reading(name))
         for name, value in self._hyper:
             binding.bind_ortvalue_input(name, value)
-        for name, tensor in self._writes:
-            binding.bind_ortvalue_output(name, self._state.writing(tensor))
+        for name, dtype in self._batch_dtypes.items():
+            if dtype == "bfloat16":
+                binding.bind_ortvalue_input(name, ort_value(batch[name], dtype))
+            else:
+                binding.bind_cpu_input(name, batch[name])
+        for name, _ in self._writes:
+            binding.bind_output(name)
         for name, value in self._scalar_values:
             binding.bind_ortvalue_output(name, value)
-        return binding
+        for name in self._results:
+            binding.bind_output(name)
 
 
 def _advice(error: Exception, batch: Mapping[str, NDArray[Any]]) -> str:

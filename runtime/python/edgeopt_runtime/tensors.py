@@ -1,14 +1,14 @@
 """State tensors in memory and in a safetensors file.
 
-Writing is ours, so that a large state goes from its buffers to the disk without a copy in between; reading a file from
-somewhere else is left to the safetensors library. Format: https://github.com/huggingface/safetensors#format
+Both are ours, so that a large state goes from its buffers to the disk, and back, without a copy in between. Format: https://github.com/huggingface/safetensors#format
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,10 +24,12 @@ __all__ = [
     "Buffer",
     "aligned_copy",
     "aligned_empty",
+    "aligned_zeros",
     "check_array",
     "decode_state",
     "encode_state",
     "is_finite",
+    "is_immutable",
     "largest_state",
     "not_finite",
     "raw_bytes",
@@ -45,11 +47,20 @@ ALIGNMENT = 64
 
 def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """An uninitialised C-contiguous array whose data starts on a 64-byte boundary."""
+    return _aligned(shape, dtype, np.empty)
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Zeros in memory as `aligned_empty` gives it, of which a system hands out what is used."""
+    return _aligned(shape, dtype, np.zeros)
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any], make: Callable[..., NDArray[np.uint8]]) -> NDArray[Any]:
     size = dtype.itemsize
     for length in shape:
         size *= length
     try:
-        raw = np.empty(size + ALIGNMENT, np.uint8)
+        raw = make(size + ALIGNMENT, np.uint8)
     except MemoryError as error:
         raise BundleError(f"There is too little memory: a tensor of the bundle needs {size} bytes.") from error
     start = -raw.ctypes.data % ALIGNMENT
@@ -61,6 +72,14 @@ def aligned_copy(array: NDArray[Any]) -> NDArray[Any]:
     copy = aligned_empty(array.shape, array.dtype)
     copy[...] = array
     return copy
+
+
+def is_immutable(array: NDArray[Any]) -> bool:
+    """Whether its memory is that of ``bytes``, in which nothing can be written, and suits operators."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    return isinstance(owner, bytes) and array.flags.c_contiguous and array.flags.aligned
 
 
 def raw_bytes(array: NDArray[Any]) -> memoryview:
@@ -146,13 +165,7 @@ def decode_state(
         TamperedBundleError: It is not a safetensors file, or a name, dtype or shape differs from the manifest.
         TruncatedBundleError: A tensor is missing.
     """
-    # The library is a native module that only reading needs.
-    from safetensors import SafetensorError, deserialize
-
-    try:
-        entries = dict(deserialize(content))  # type: ignore[no-untyped-call] # it ships no type hints
-    except SafetensorError as error:
-        raise TamperedBundleError(f"state.safetensors is not a safetensors file: {error}.") from error
+    entries, start = _entries(content)
     wanted = [*specs, *(accumulators if any(spec.name in entries for spec in accumulators) else ())]
     unknown = entries.keys() - {spec.name for spec in wanted}
     if unknown:
@@ -166,12 +179,69 @@ def decode_state(
     for spec in wanted:
         entry = entries[spec.name]
         dtype = DTYPES[spec.dtype]
-        if entry["dtype"] != dtype.safetensors or tuple(entry["shape"]) != spec.shape:
+        if entry.dtype != dtype.safetensors or entry.shape != spec.shape:
             raise TamperedBundleError(
-                f"state.safetensors holds `{spec.name}` as {entry['dtype']} of shape {list(entry['shape'])}; the "
-                f"manifest says {spec.dtype} of shape {list(spec.shape)}."
+                f"state.safetensors holds `{spec.name}` as {shown.value(entry.dtype)} of shape {list(entry.shape)}; "
+                f"the manifest says {spec.dtype} of shape {list(spec.shape)}."
             )
-        array = np.frombuffer(entry["data"], dtype.storage).reshape(spec.shape)
-        array.flags.writeable = False
+        if entry.end - entry.begin != spec.nbytes:
+            raise TamperedBundleError(
+                f"state.safetensors gives `{spec.name}` {entry.end - entry.begin} bytes; it has {spec.nbytes}."
+            )
+        # Of bytes, which makes it read-only.
+        array = np.frombuffer(content, dtype.storage, math.prod(spec.shape), start + entry.begin).reshape(spec.shape)
         state[spec.name] = array
     return state
+
+
+class _Entry(NamedTuple):
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+def _entries(content: bytes) -> tuple[dict[str, _Entry], int]:
+    """What the header lists, tensors that follow each other without gaps; and where their data begins.
+
+    Raises:
+        TamperedBundleError: It is not the header of a safetensors file.
+    """
+    length = int.from_bytes(content[:8], "little")
+    if len(content) < 8 or length > len(content) - 8:
+        raise _no_safetensors("its header is longer than the file")
+    start = 8 + length
+    try:
+        header = json.loads(content[8:start].decode(), object_pairs_hook=_without_repetition)
+        # Whatever else a writer has to say.
+        header.pop("__metadata__", None)
+        entries = {name: _entry(description) for name, description in header.items()}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise _no_safetensors(f"its header cannot be read ({error})") from error
+    end = 0
+    for entry in sorted(entries.values(), key=lambda entry: (entry.begin, entry.end)):
+        if entry.begin != end or entry.end < end:
+            raise _no_safetensors("its tensors overlap or leave gaps")
+        end = entry.end
+    if end != len(content) - start:
+        raise _no_safetensors("its tensors are not as long as its data")
+    return entries, start
+
+
+def _entry(description: Mapping[str, Any]) -> _Entry:
+    dtype, shape = description["dtype"], description["shape"]
+    begin, end = description["data_offsets"]
+    if type(dtype) is not str or type(shape) is not list or not all(type(n) is int for n in (*shape, begin, end)):
+        raise TypeError("an entry has other types")
+    return _Entry(dtype, tuple(shape), begin, end)
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name occurs twice")
+    return found
+
+
+def _no_safetensors(why: str) -> TamperedBundleError:
+    return TamperedBundleError(f"state.safetensors is not a safetensors file: {why}.")

@@ -108,7 +108,7 @@ class _Weights:
         self._batches = [read(batch) for batch in each_batch(batches)]
         if not self._batches:
             raise BatchError("There is no batch to minimise the loss over.")
-        self._arrays = [engine.state.current(part.parameter) for part in trainable(engine)]
+        self._arrays = [engine.state.writable(part.parameter) for part in trainable(engine)]
         self._kept = [array.copy() for array in self._arrays]
         self.evaluations = 0
 

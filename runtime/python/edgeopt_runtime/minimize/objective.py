@@ -118,7 +118,7 @@ class SessionObjective:
         if not self._settled:
             self._rewind()
             for part in self._parts:
-                self._state.current(part.parameter)[...] = self._kept[part.parameter]
+                self._state.writable(part.parameter)[...] = self._kept[part.parameter]
         self._engine.drop_accumulated()
 
     def start(self) -> NDArray[Any]:
@@ -160,7 +160,7 @@ class SessionObjective:
         self.shares += 1
         for name in self._kept:
             if self._state.counts_draws(name):
-                self._state.current(name)[...] += place
+                self._state.writable(name)[...] += place
         self._program.run(self._batches[place])
         self._program.commit()
         total = self._joined([self._state.current(part.accumulator) for part in self._parts])
@@ -195,13 +195,13 @@ class SessionObjective:
         parameters = {part.parameter for part in self._parts}
         for name, array in self._kept.items():
             if name not in parameters:
-                self._state.current(name)[...] = array
+                self._state.writable(name)[...] = array
         self._engine.drop_accumulated()
 
     def _place(self, x: NDArray[Any]) -> None:
         self._rewind()
         for part in self._parts:
-            self._state.current(part.parameter)[...] = x[part.start : part.stop].reshape(part.shape)
+            self._state.writable(part.parameter)[...] = x[part.start : part.stop].reshape(part.shape)
 
     def _in_range(self, part: Part) -> bool:
         return is_finite(self._state.current(part.parameter), self._state.specs[part.parameter].dtype)
