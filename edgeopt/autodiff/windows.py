@@ -52,6 +52,16 @@ class Window:
         """Whether there is any padding."""
         return any(self.begin) or any(self.end)
 
+    def attributes(self, group: int = 1) -> dict[str, Any]:
+        """The geometry as a node's attributes."""
+        return {
+            "kernel_shape": list(self.kernel),
+            "strides": list(self.strides),
+            "dilations": list(self.dilations),
+            "pads": [*self.begin, *self.end],
+            "group": group,
+        }
+
     def with_end(self, end: Sequence[int]) -> Window:
         """The same window with other padding behind."""
         return replace(self, end=tuple(end))

@@ -10,6 +10,7 @@ from edgeopt.autodiff.correlation import correlation
 from edgeopt.autodiff.registry import rule
 from edgeopt.autodiff.windows import Window, pad, same_padding, window_of
 from edgeopt.tracing import Array, op
+from edgeopt.tracing.fusing import all_of, fused
 from edgeopt.tracing.shapes import Dim, is_static
 from edgeopt.tracing.site import Site
 
@@ -26,14 +27,33 @@ def conv(n: Site, g: Array) -> list[Array | None]:
         x = op.Pad(x, pads).with_shape((*x.shape[:2], *(None,) * len(window.kernel)))
     to_x = to_w = to_b = None
     if n.needs[0]:
-        to_x = transposed_convolution(g, w, x, window, group)
+        to_x = _input_gradient(g, w, x, window, group)
         if pads is not None:
             to_x = op.Pad(to_x, -pads).with_shape(n.x.shape)
     if n.needs[1]:
-        to_w = correlation(pad(x, window.begin, window.end), g, window, group).with_shape(w.shape)
+        to_w = _weight_gradient(x, g, w, window, group)
     if n.has(2) and n.needs[2]:
         to_b = _sum_to_channels(g)
     return [to_x, to_w, to_b]
+
+
+def _input_gradient(g: Array, w: Array, x: Array, window: Window, group: int) -> Array:
+    if group == 1 or group < x.shape[1] or not is_static(x.shape[2:]):
+        # ONNX Runtime has a fast product for it, or the size is not known.
+        return transposed_convolution(g, w, x, window, group)
+    size = [int(dim) for dim in x.shape[2:]]
+
+    def plain(g: Array, w: Array) -> Array:
+        return transposed_convolution(g, w, x, window, group)
+
+    return all_of(fused("ConvInputGrad", [g, w], plain, size=size, **window.attributes(group)))[0]
+
+
+def _weight_gradient(x: Array, g: Array, w: Array, window: Window, group: int) -> Array:
+    def plain(x: Array, g: Array) -> Array:
+        return correlation(pad(x, window.begin, window.end), g, window, group).with_shape(w.shape)
+
+    return all_of(fused("ConvWeightGrad", [x, g], plain, **window.attributes(group)))[0]
 
 
 @rule("ConvTranspose", limits=lambda n: _unknown_kernel(n))
