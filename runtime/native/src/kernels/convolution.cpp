@@ -1,0 +1,158 @@
+// The weight gradient as products of gathered rows with a transposed cotangent: nothing is laid out as columns.
+
+#include "kernels/convolution.h"
+
+#include "kernels/depthwise.h"
+#include "kernels/tile.h"
+
+namespace edgeopt::EDGEOPT_ISA {
+namespace {
+
+// Elements along the summed axis that are packed at once: the panel then fits into the first or second cache.
+constexpr std::ptrdiff_t kBlock = 512;
+
+// All images with their padding, as far as windows read them; the images themselves where there is none.
+struct Padded {
+  const float* images;
+  std::ptrdiff_t height, width;
+};
+
+std::ptrdiff_t extent(std::ptrdiff_t positions, std::ptrdiff_t stride, std::ptrdiff_t kernel, std::ptrdiff_t dilation) {
+  return (positions - 1) * stride + (kernel - 1) * dilation + 1;
+}
+
+void pad_image(const Convolution& c, const float* from, float* to, std::ptrdiff_t height, std::ptrdiff_t width) {
+  for (std::ptrdiff_t row = 0; row < height; ++row, to += width) {
+    const std::ptrdiff_t source = row - c.pad_top;
+    if (source < 0 || source >= c.height) {
+      clear(to, width);
+      continue;
+    }
+    const std::ptrdiff_t left = smaller(larger(c.pad_left, 0), width);
+    const std::ptrdiff_t skipped = larger(-c.pad_left, 0);
+    const std::ptrdiff_t there = larger(smaller(c.width - skipped, width - left), 0);
+    clear(to, left);
+    copy(to + left, from + source * c.width + skipped, there);
+    clear(to + left + there, width - left - there);
+  }
+}
+
+// The summed axis of one block: the rows of output positions [first, last), counted over all images.
+void gather_runs(const Convolution& c, const Padded& padded, std::ptrdiff_t first, std::ptrdiff_t last,
+                 std::ptrdiff_t* begin) {
+  const std::ptrdiff_t image = c.channels * padded.height * padded.width;
+  for (std::ptrdiff_t q = first; q < last; ++q)
+    begin[q - first] = q / c.out_height * image + q % c.out_height * c.stride_height * padded.width;
+}
+
+// panel[k][j] = g of feature j at position k of the block.
+void pack_cotangent(const Convolution& c, const float* g, std::ptrdiff_t feature, std::ptrdiff_t count,
+                    std::ptrdiff_t width, std::ptrdiff_t first, std::ptrdiff_t last, float* panel) {
+  const std::ptrdiff_t positions = c.out_height * c.out_width;
+  for (std::ptrdiff_t q = first; q < last;) {
+    // The rows of one image lie behind one another.
+    const std::ptrdiff_t n = q / c.out_height, row = q % c.out_height;
+    const std::ptrdiff_t rows = smaller(c.out_height - row, last - q);
+    const float* columns[kPanel];
+    for (std::ptrdiff_t j = 0; j < count; ++j)
+      columns[j] = g + (n * c.features + feature + j) * positions + row * c.out_width;
+    pack_transposed(columns, count, width, rows * c.out_width, panel);
+    panel += rows * c.out_width * width;
+    q += rows;
+  }
+}
+
+// A panel's features; `turned` where features and channels have changed roles.
+struct Panel {
+  std::ptrdiff_t group, feature, count;
+  bool turned;
+};
+
+// One panel of features: their weights' gradients, (rows, features) first and then turned.
+bool one_panel(const Convolution& c, const Padded& padded, const Panel& p, const float* g, float* to_w) {
+  const std::ptrdiff_t channels = c.channels / c.group, taps = c.kernel_height * c.kernel_width;
+  const std::ptrdiff_t rows = channels * taps, whole = round_up(rows, kTileRows);
+  const std::ptrdiff_t width = p.count > kLanes ? kPanel : kLanes;
+  const std::ptrdiff_t lines = larger(kBlock / c.out_width, 1), all = c.batch * c.out_height;
+  Scratch scratch(whole * width + lines * c.out_width * width);
+  Scratch indices((whole + lines) * 2);
+  if (!scratch || !indices) return false;
+  float *total = scratch.get(), *panel = total + whole * width;
+  static_assert(sizeof(std::ptrdiff_t) <= 2 * sizeof(float), "an index takes the room of two floats");
+  auto* begin = reinterpret_cast<std::ptrdiff_t*>(indices.get());
+  auto* offset = begin + lines;
+  for (std::ptrdiff_t r = 0; r < whole; ++r) {
+    const std::ptrdiff_t at = smaller(r, rows - 1), channel = p.group * channels + at / taps, tap = at % taps;
+    offset[r] = (channel * padded.height + tap / c.kernel_width * c.dilation_height) * padded.width +
+                tap % c.kernel_width * c.dilation_width;
+  }
+  clear(total, whole * width);
+  for (std::ptrdiff_t first = 0; first < all; first += lines) {
+    const std::ptrdiff_t last = smaller(first + lines, all);
+    gather_runs(c, padded, first, last, begin);
+    pack_cotangent(c, g, p.feature, p.count, width, first, last, panel);
+    const Runs runs{begin, last - first, c.out_width, c.stride_width};
+    for (std::ptrdiff_t r = 0; r < whole; r += kTileRows) {
+      const float* row[kTileRows];
+      for (int i = 0; i < kTileRows; ++i) row[i] = padded.images + offset[r + i];
+      if (width == kPanel)
+        tile<2>(row, runs, panel, width, total + r * width, width);
+      else
+        tile<1>(row, runs, panel, width, total + r * width, width);
+    }
+  }
+  if (p.turned) {
+    for (std::ptrdiff_t r = 0; r < rows; ++r) copy(to_w + r * c.features + p.feature, total + r * width, p.count);
+    return true;
+  }
+  for (std::ptrdiff_t j = 0; j < p.count; ++j) {
+    float* to = to_w + (p.feature + j) * rows;
+    for (std::ptrdiff_t r = 0; r < rows; ++r) to[r] = total[r * width + j];
+  }
+  return true;
+}
+
+// Whether each position of the output reads the same position of the input, and nothing else.
+bool is_pointwise(const Convolution& c) {
+  return c.kernel_height * c.kernel_width == 1 && c.stride_height == 1 && c.stride_width == 1 && c.pad_top == 0 &&
+         c.pad_left == 0 && c.out_height == c.height && c.out_width == c.width;
+}
+
+bool in_panels(const Pool& pool, const Convolution& c, bool turned, const float* x, const float* g, float* to_w) {
+  const std::ptrdiff_t height = extent(c.out_height, c.stride_height, c.kernel_height, c.dilation_height);
+  const std::ptrdiff_t width = extent(c.out_width, c.stride_width, c.kernel_width, c.dilation_width);
+  const bool as_it_is = c.pad_top == 0 && c.pad_left == 0 && height <= c.height && width <= c.width;
+  Padded padded{x, c.height, c.width};
+  Scratch room(as_it_is ? 1 : c.batch * c.channels * height * width);
+  if (!room) return false;
+  if (!as_it_is) {
+    padded = {room.get(), height, width};
+    each(pool, c.batch * c.channels, [&](std::ptrdiff_t i) {
+      pad_image(c, x + i * c.height * c.width, room.get() + i * height * width, height, width);
+    });
+  }
+  const std::ptrdiff_t features = c.features / c.group, panels = (features + kPanel - 1) / kPanel;
+  bool failed = false;
+  each(pool, c.group * panels, [&](std::ptrdiff_t i) {
+    const std::ptrdiff_t group = i / panels, first = i % panels * kPanel;
+    const Panel panel{group, group * features + first, smaller(kPanel, features - first), turned};
+    if (!one_panel(c, padded, panel, g, to_w)) failed = true;
+  });
+  return !failed;
+}
+
+bool weight(const Pool& pool, const Convolution& c, const float* x, const float* g, float* to_w) {
+  if (c.channels == c.group) return depthwise_weight(pool, c, x, g, to_w);
+  // What is packed has to be turned, which costs as much as it has elements: the one with fewer channels.
+  if (!is_pointwise(c) || c.group > 1 || c.features <= c.channels) return in_panels(pool, c, false, x, g, to_w);
+  Convolution turned = c;
+  turned.channels = c.features, turned.features = c.channels;
+  return in_panels(pool, turned, true, g, x, to_w);
+}
+
+}  // namespace
+
+extern const ConvolutionKernels convolution_kernels;
+const ConvolutionKernels convolution_kernels{weight, depthwise_input};
+
+}  // namespace edgeopt::EDGEOPT_ISA
