@@ -7,23 +7,52 @@
 
 namespace edgeopt {
 
-// Tensors (time, batch, …); each gate has `hidden` rows in the weights.
+// One direction. Tensors are (time, batch, …); the weights have `hidden` rows for each gate. `backwards` is whether
+// time runs from the last step to the first.
 struct Sequence {
-  std::ptrdiff_t time, batch, hidden;
+  std::ptrdiff_t time, batch, features, hidden;
   bool backwards;
 };
 
-// The recurrence alone: products with the input are made outside, for all steps at once.
+// Weights (gates · hidden, features) and (gates · hidden, hidden), biases of both behind one another; no bias is null.
+struct RecurrentWeights {
+  const float *w, *r, *b;
+};
+
+// What the way there leaves for the way back, as ONNX's operators define it.
+//
+// LSTM: gates are i, o, f, g as they were opened, (time, batch, 4 hidden); `inner` are the cells.
+// GRU (`linear_before_reset`): gates are z, r, h, (time, batch, 3 hidden); `inner` is what r multiplies.
+struct RecurrentTrace {
+  float *states, *gates, *inner;
+};
+struct RecurrentRecord {
+  const float *states, *gates, *inner;
+};
+
+// Initial states, or cotangents of the last ones; null for zero. A GRU has no cells.
+struct RecurrentStates {
+  const float *h, *c;
+};
+
+// Cotangents of the gates' arguments, which are those of x · w; of a GRU those of h · r, which differ in the last gate,
+// follow; then those of the initial states.
+struct RecurrentCotangents {
+  float *arguments, *recurrent, *h, *c;
+};
+
+// All return false where memory is short. `to_states` may be null.
 struct RecurrentKernels {
-  // From `arguments`, (time, batch, 4 hidden), W x + b in the order i, o, f, g: opened gates in the same places, cells
-  // and states of all steps, (time, batch, hidden). `h` and `c` are the initial ones, null for zero.
-  bool (*lstm)(const Pool& pool, const Sequence& s, const float* arguments, const float* r, const float* h,
-               const float* c, float* gates, float* cells, float* states);
-  // From cotangents of all states (or null) and of the last ones: those of the arguments, and of the initial state and
-  // cell.
-  bool (*lstm_back)(const Pool& pool, const Sequence& s, const float* to_states, const float* to_h, const float* to_c,
-                    const float* r, const float* gates, const float* cells, const float* c, float* to_arguments,
-                    float* to_initial_h, float* to_initial_c);
+  bool (*lstm)(const Pool& pool, const Sequence& s, const float* x, const RecurrentWeights& w,
+               const RecurrentStates& initial, const RecurrentTrace& to);
+  bool (*gru)(const Pool& pool, const Sequence& s, const float* x, const RecurrentWeights& w,
+              const RecurrentStates& initial, const RecurrentTrace& to);
+  bool (*lstm_back)(const Pool& pool, const Sequence& s, const float* to_states, const RecurrentStates& to_last,
+                    const float* r, const RecurrentStates& initial, const RecurrentRecord& record,
+                    const RecurrentCotangents& to);
+  bool (*gru_back)(const Pool& pool, const Sequence& s, const float* to_states, const RecurrentStates& to_last,
+                   const float* r, const RecurrentStates& initial, const RecurrentRecord& record,
+                   const RecurrentCotangents& to);
 };
 
 const RecurrentKernels& recurrent_kernels();
