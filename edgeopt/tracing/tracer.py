@@ -41,6 +41,8 @@ class Tracer:
         #: Whether `fused` marks what it records; whoever asks for it outlines or removes the marks in the end.
         self.marks_operations = marks_operations
         self.marked: dict[Any, list[Array | None]] = {}
+        #: What the lowering is to put in place of a node's outputs, since a gradient reads more than those.
+        self.stand_ins: dict[ir.Node, list[Array]] = {}
         self.depth = 0
         self._known: dict[Any, tuple[Array, ...]] = {}
         self._names = _names_in(graph)
