@@ -19,7 +19,10 @@ from edgeopt.tracing import Array, op
 from edgeopt.tracing.shapes import Dim, is_static
 from edgeopt.tracing.site import Site
 
-__all__ = ["Window", "images_of", "pad", "pooling_ends", "same_padding", "taps", "window_of"]
+__all__ = ["MOST_AXES", "Window", "images_of", "pad", "pooling_ends", "same_padding", "taps", "window_of"]
+
+#: Native kernels know windows over one or two axes.
+MOST_AXES = 2
 
 _TO_THE_END = np.iinfo(np.int64).max
 

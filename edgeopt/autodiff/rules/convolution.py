@@ -8,7 +8,7 @@ import numpy as np
 
 from edgeopt.autodiff.correlation import correlation
 from edgeopt.autodiff.registry import rule
-from edgeopt.autodiff.windows import Window, pad, same_padding, window_of
+from edgeopt.autodiff.windows import MOST_AXES, Window, pad, same_padding, window_of
 from edgeopt.tracing import Array, op
 from edgeopt.tracing.fusing import all_of, fused
 from edgeopt.tracing.shapes import Dim, is_static
@@ -38,10 +38,11 @@ def conv(n: Site, g: Array) -> list[Array | None]:
 
 
 def _input_gradient(g: Array, w: Array, x: Array, window: Window, group: int) -> Array:
-    if group == 1 or group < x.shape[1] or not is_static(x.shape[2:]):
+    depthwise = group > 1 and x.shape[1] == group
+    if not depthwise or len(window.kernel) > MOST_AXES or not is_static(x.shape[2:]):
         # ONNX Runtime has a fast product for it, or the size is not known.
         return transposed_convolution(g, w, x, window, group)
-    size = [int(dim) for dim in x.shape[2:]]
+    size = [int(dim) for dim in x.shape[2:] if isinstance(dim, int)]
 
     def plain(g: Array, w: Array) -> Array:
         return transposed_convolution(g, w, x, window, group)
@@ -53,6 +54,8 @@ def _weight_gradient(x: Array, g: Array, w: Array, window: Window, group: int) -
     def plain(x: Array, g: Array) -> Array:
         return correlation(pad(x, window.begin, window.end), g, window, group).with_shape(w.shape)
 
+    if len(window.kernel) > MOST_AXES:
+        return plain(x, g)
     return all_of(fused("ConvWeightGrad", [x, g], plain, **window.attributes(group)))[0]
 
 

@@ -8,6 +8,7 @@ from edgeopt.autodiff.registry import rule
 from edgeopt.autodiff.rules.elementwise import indicator
 from edgeopt.tracing import Array, op
 from edgeopt.tracing.fusing import all_of, fused
+from edgeopt.tracing.shapes import is_static
 from edgeopt.tracing.site import Site
 
 
@@ -106,22 +107,39 @@ def layer_normalization(n: Site, g: Array | None, *statistics: Array | None) -> 
     """Over the axes from `axis` on; mean and deviation are computed again, which is cheaper than keeping them."""
     x, scale = n.x, n.input(1)
     axes = list(range(n.attr("axis", -1) % x.ndim, x.ndim))
-    normed, inverse = _normed(x, axes, n.number("epsilon", 1e-5))
     terms: list[Array] = []
     to_scale = to_bias = None
     if g is not None:
-        if n.needs[0]:
-            terms.append(_through_normed(g * scale, normed, inverse, axes))
-        to_scale = sum_like(g * normed, scale, x.shape) if n.needs[1] else None
-        to_bias = sum_like(g, n.input(2), x.shape) if n.has(2) and n.needs[2] else None
+        to_x, to_scale, to_bias = _through_layer(n, g, axes)
+        terms += [] if to_x is None else [to_x]
     to_mean, to_inverse = [*statistics, None, None][:2]
     if n.needs[0] and (to_mean is not None or to_inverse is not None):
+        normed, inverse = _normed(x, axes, n.number("epsilon", 1e-5))
         share = xp.astype(op.Size(inverse), x.dtype) / xp.astype(op.Size(x), x.dtype)
         if to_mean is not None:
             terms.append(expand_like(xp.astype(to_mean, x.dtype) * share, x))
         if to_inverse is not None:
             terms.append(-normed * (xp.astype(to_inverse, x.dtype) * inverse * inverse * share))
     return [_total(terms), to_scale, to_bias]
+
+
+def _through_layer(n: Site, g: Array, axes: list[int]) -> list[Array | None]:
+    """What flows from the output to input, scale and bias."""
+    epsilon = n.number("epsilon", 1e-5)
+
+    def plain(g: Array, x: Array, scale: Array) -> list[Array | None]:
+        normed, inverse = _normed(x, axes, epsilon)
+        to_x = _through_normed(g * scale, normed, inverse, axes) if n.needs[0] else None
+        to_scale = sum_like(g * normed, scale, x.shape) if n.needs[1] else None
+        # A bias has the scale's shape where it has one like the normalised axes.
+        to_bias = sum_like(g, n.input(2), x.shape) if n.has(2) and n.needs[2] else None
+        return [to_x, to_scale, to_bias]
+
+    x, scale = n.x, n.input(1)
+    alike = all(v.shape == tuple(x.shape[axes[0] :]) and is_static(v.shape) for v in n.inputs[1:] if v is not None)
+    if not alike:
+        return plain(g, x, scale)
+    return fused("LayerNormGrad", [g, x, scale], plain, axis=axes[0], epsilon=epsilon)
 
 
 @rule("InstanceNormalization")
