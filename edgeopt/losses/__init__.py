@@ -3,10 +3,38 @@
 from __future__ import annotations
 
 from edgeopt.losses.base import ArraySpec, Loss
-from edgeopt.losses.binary import BCEWithLogits
+from edgeopt.losses.binary import BCEWithLogits, BinaryFocal, Hinge
+from edgeopt.losses.classification import NLL, Focal, MultiMargin
 from edgeopt.losses.cross_entropy import CrossEntropy
+from edgeopt.losses.ctc import CTC
+from edgeopt.losses.likelihoods import KLDivergence, PoissonNLL
 from edgeopt.losses.numerics import logsumexp
+from edgeopt.losses.overlap import Dice, Tversky
 from edgeopt.losses.registry import LOSS, LOSSES
-from edgeopt.losses.regression import L1, MSE, Huber
+from edgeopt.losses.regression import L1, MSE, Huber, LogCosh, Quantile, SmoothL1
 
-__all__ = ["L1", "LOSS", "LOSSES", "MSE", "ArraySpec", "BCEWithLogits", "CrossEntropy", "Huber", "Loss", "logsumexp"]
+__all__ = [
+    "CTC",
+    "L1",
+    "LOSS",
+    "LOSSES",
+    "MSE",
+    "NLL",
+    "ArraySpec",
+    "BCEWithLogits",
+    "BinaryFocal",
+    "CrossEntropy",
+    "Dice",
+    "Focal",
+    "Hinge",
+    "Huber",
+    "KLDivergence",
+    "LogCosh",
+    "Loss",
+    "MultiMargin",
+    "PoissonNLL",
+    "Quantile",
+    "SmoothL1",
+    "Tversky",
+    "logsumexp",
+]

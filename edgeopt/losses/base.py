@@ -11,11 +11,11 @@ from edgeopt.array_types import Array, Namespace
 from edgeopt.checks import require
 from edgeopt.errors import SignatureError
 
-__all__ = ["ArraySpec", "ElementwiseLoss", "Expectation", "Loss"]
+__all__ = ["ArraySpec", "ElementwiseLoss", "Expectation", "Loss", "require_same_rank"]
 
-#: What a loss takes its prediction for: real numbers; logits of independent events; or scores of classes, of which only
-#: the differences count, so that log-probabilities are scores too.
-Expectation: TypeAlias = Literal["values", "logits", "scores"]
+#: What a loss takes its prediction for: real numbers; logits of independent events; scores of classes, of which only
+#: the differences count, so that log-probabilities are scores too; or those, whose exponentials add up to 1.
+Expectation: TypeAlias = Literal["values", "logits", "scores", "log-probabilities"]
 
 
 class ArraySpec(NamedTuple):
@@ -90,15 +90,19 @@ class ElementwiseLoss(Loss):
     def sum_and_weight(self, xp: Namespace, prediction: Array, *targets: Array) -> tuple[Array, Array]:
         """Sum the elements' losses and count them."""
         (target,) = targets
-        if target.ndim != prediction.ndim:
-            # (n, 1) against (n,) would broadcast to (n, n) and train on nonsense.
-            raise SignatureError(
-                f"{type(self).__name__} compares element by element, but the prediction has {prediction.ndim} "
-                f"dimensions and the target {target.ndim}"
-            )
+        require_same_rank(type(self).__name__, prediction.ndim, target.ndim)
         losses = self.elementwise(xp, prediction, target)
         return xp.sum(losses), xp.sum(xp.ones_like(losses))
 
     @abstractmethod
     def elementwise(self, xp: Namespace, prediction: Array, target: Array) -> Array:
         """Return the loss of every element."""
+
+
+def require_same_rank(owner: str, prediction: int, target: int) -> None:
+    """Refuse a target of another rank: (n, 1) against (n,) would broadcast to (n, n) and train on nonsense."""
+    if target != prediction:
+        raise SignatureError(
+            f"{owner} compares element by element, but the prediction has {prediction} dimensions and the target "
+            f"{target}"
+        )

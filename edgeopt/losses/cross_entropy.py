@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from edgeopt.array_types import Array, Namespace
 from edgeopt.checks import fraction, number_tuple
-from edgeopt.errors import SignatureError
 from edgeopt.losses.base import ArraySpec, Expectation, Loss
+from edgeopt.losses.classes import find_classes, label_spec, labels_among
 from edgeopt.losses.numerics import logsumexp
 
 __all__ = ["CrossEntropy"]
@@ -32,9 +32,6 @@ class CrossEntropy(Loss):
     A label that is neither a class nor `ignore_index` is an error in torch. A session refuses it too; the graph by
     itself, which cannot raise, gives a loss of NaN, and the gradients of the other positions as they are.
 
-    The one-hot matrix is a comparison with a range, because few GPU and NPU providers have OneHot or gathers with a
-    gradient.
-
     Raises:
         ConfigurationError: Negative weights, or smoothing outside [0, 1].
         SignatureError: Logits without that axis, of an unknown number of classes, or of another number than weights.
@@ -55,53 +52,27 @@ class CrossEntropy(Loss):
 
     def targets(self, prediction: ArraySpec) -> tuple[ArraySpec, ...]:
         """Return the labels: int64, in the logits' shape without the class axis."""
-        axis, classes = self._classes(prediction.shape)
-        shape = prediction.shape[:axis] + prediction.shape[axis + 1 :]
-        return (ArraySpec(self.target, "int64", shape, classes, self.ignore_index),)
-
-    def _classes(self, shape: Sequence[int | str]) -> tuple[int, int]:
-        """Return the class axis, counted from the front, and the number of classes."""
-        rank = len(shape)
-        if not -rank <= self.class_axis < rank:
-            raise SignatureError(f"CrossEntropy has class_axis={self.class_axis}, but the logits have shape {shape}")
-        axis = self.class_axis % rank
-        classes = shape[axis]
-        if not isinstance(classes, int):
-            raise SignatureError(f"CrossEntropy needs a fixed number of classes, but the logits have shape {shape}")
-        if self.weight is not None and len(self.weight) != classes:
-            raise SignatureError(f"CrossEntropy has {len(self.weight)} class weights, but there are {classes} classes")
-        return axis, classes
+        axis, classes = find_classes("CrossEntropy", prediction.shape, self.class_axis, self.weight)
+        return (label_spec(prediction, self.target, axis, classes, self.ignore_index),)
 
     def sum_and_weight(self, xp: Namespace, prediction: Array, *targets: Array) -> tuple[Array, Array]:
         """Sum the positions' losses and their weights."""
         (target,) = targets
-        axis, classes = self._classes(prediction.shape)
-        along_classes = (classes,) + (1,) * (prediction.ndim - axis - 1)
-
-        # The class axis stays, with length 1, until the last sum: every array then lines up with the logits.
-        label = xp.expand_dims(target, axis=axis)
-        one_hot = xp.equal(label, xp.reshape(xp.arange(classes, dtype=xp.int64), along_classes))
-
-        def over_classes(values: Array) -> Array:
-            return xp.sum(values, axis=axis, keepdims=True)
+        axis, classes = find_classes("CrossEntropy", prediction.shape, self.class_axis, self.weight)
+        labels = labels_among(xp, prediction, target, axis, classes, self.ignore_index)
 
         log_total = logsumexp(xp, prediction, axis)
-        # A selection and not a product with the one-hot matrix: logits of -inf (masked classes) must not give NaN.
-        loss = log_total - over_classes(xp.where(one_hot, prediction, 0.0))
-
+        loss = log_total - labels.of_label(xp, prediction)
         if self.weight is not None:
-            class_weight = xp.reshape(xp.asarray(self.weight, dtype=prediction.dtype), along_classes)
-            label_weight = over_classes(xp.where(one_hot, class_weight, 0.0))
+            class_weight = labels.along_classes(xp, self.weight, prediction)
+            label_weight = labels.of_label(xp, class_weight)
             loss = label_weight * loss
         if self.label_smoothing:
             if self.weight is None:
-                smooth = float(classes) * log_total - over_classes(prediction)
+                smooth = float(classes) * log_total - labels.over_classes(xp, prediction)
             else:
-                smooth = float(sum(self.weight)) * log_total - over_classes(class_weight * prediction)
+                smooth = float(sum(self.weight)) * log_total - labels.over_classes(xp, class_weight * prediction)
             loss = (1.0 - self.label_smoothing) * loss + (self.label_smoothing / classes) * smooth
 
-        is_class = xp.equal(xp.clip(label, 0, classes - 1), label)
-        counted = xp.not_equal(label, self.ignore_index)
-        loss = xp.where(counted, xp.where(is_class, loss, float("nan")), 0.0)
-        counts = xp.astype(counted, prediction.dtype)
-        return xp.sum(loss), xp.sum(counts if self.weight is None else counts * label_weight)
+        counts = xp.astype(labels.counted, prediction.dtype)
+        return labels.total(xp, loss), xp.sum(counts if self.weight is None else counts * label_weight)

@@ -7,10 +7,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.metrics import mean_pinball_loss
 from torch.nn import functional
 
 from edgeopt.errors import ConfigurationError, SignatureError
-from edgeopt.losses import L1, MSE, ArraySpec, BCEWithLogits, Huber
+from edgeopt.losses import L1, MSE, ArraySpec, BCEWithLogits, Huber, LogCosh, Quantile, SmoothL1
 
 shapes = st.lists(st.integers(1, 4), max_size=4).map(tuple)
 seeds = st.integers(0, 2**32 - 1)
@@ -111,3 +112,52 @@ def test_positive_weights_must_fit_the_last_axis():
 def test_impossible_settings_are_refused(make, message):
     with pytest.raises(ConfigurationError, match=message):
         make()
+
+
+@given(shape=shapes, seed=seeds, scale=scales, reduction=reductions, beta=st.floats(1e-3, 100))
+def test_smooth_l1_equals_torch(assert_equals_torch, shape, seed, scale, reduction, beta):
+    prediction, target = normal(seed, shape, scale), normal(seed + 1, shape, scale)
+    reference = partial(functional.smooth_l1_loss, reduction=reduction, beta=beta)
+    assert_equals_torch(SmoothL1(beta, reduction=reduction), reference, prediction, target)
+
+
+@given(shape=shapes, seed=seeds, scale=scales)
+def test_log_cosh_is_what_its_name_says(assert_equals_torch, shape, seed, scale):
+    # cosh overflows at 710, far beyond what is drawn.
+    prediction, target = normal(seed, shape, scale), normal(seed + 1, shape, scale)
+    assert_equals_torch(LogCosh(), lambda x, y: torch.log(torch.cosh(x - y)).mean(), prediction, target, rtol=1e-9)
+
+
+def test_log_cosh_far_away_is_a_line(xp):
+    total, _ = LogCosh().terms(xp, xp.asarray([1e30], dtype=xp.float32), xp.asarray([0.0], dtype=xp.float32))
+    np.testing.assert_allclose(float(total), 1e30, rtol=1e-6)
+
+
+@given(shape=shapes, seed=seeds, q=st.sampled_from([0.1, 0.5, 0.9]))
+def test_quantile_is_the_two_sides(assert_equals_torch, shape, seed, q):
+    def reference(prediction, target):
+        return torch.where(target > prediction, q * (target - prediction), (1 - q) * (prediction - target)).mean()
+
+    assert_equals_torch(Quantile(q), reference, normal(seed, shape, 1.0), normal(seed + 1, shape, 1.0))
+
+
+def test_several_quantiles_equal_scikit_learn(xp):
+    levels, target = (0.1, 0.5, 0.95), normal(2, (9,), 1.0)
+    predictions = normal(1, (9, 3), 1.0)
+    total, weight = Quantile(levels).terms(xp, xp.asarray(predictions), xp.asarray(target))
+    expected = [mean_pinball_loss(target, predictions[:, place], alpha=q) for place, q in enumerate(levels)]
+    np.testing.assert_allclose(float(total / weight), np.mean(expected), rtol=1e-12)
+
+
+def test_minimum_of_quantile_is_the_quantile(xp):
+    values, grid = np.random.default_rng(0).exponential(size=1001), np.linspace(0, 5, 501)
+    losses = [float(Quantile(0.9).terms(xp, xp.asarray(np.full(1001, x)), xp.asarray(values))[0]) for x in grid]
+    np.testing.assert_allclose(grid[np.argmin(losses)], np.quantile(values, 0.9), atol=0.01)
+
+
+def test_quantiles_without_their_axis_are_refused():
+    with pytest.raises(SignatureError, match="3 quantiles"):
+        Quantile((0.1, 0.5, 0.9)).targets(ArraySpec("y", "float32", ("batch", 2)))
+    for q in (0.0, 1.0, (0.5, 1.5)):
+        with pytest.raises(ConfigurationError, match="q must be between 0 and 1"):
+            Quantile(q)

@@ -14,7 +14,7 @@ from torch import nn
 
 import edgeopt
 from edgeopt.errors import SignatureError
-from edgeopt.losses import MSE, BCEWithLogits, CrossEntropy, Loss
+from edgeopt.losses import MSE, NLL, BCEWithLogits, CrossEntropy, KLDivergence, Loss
 from edgeopt.metrics import Accuracy, Metric
 from edgeopt.optimizers import SGD
 
@@ -84,6 +84,20 @@ def test_probabilities_in_the_place_of_logits_are_named(tail: str, loss: Loss, w
 def test_what_may_be_meant_is_not(tail: str, loss: Loss) -> None:
     weights = "" if "v)" not in tail else "v = Constant<value = float[3, 3] {1, 2, 3, 4, 5, 6, 7, 8, 9}>() "
     assert warnings_of(weights + tail, loss) == []
+
+
+@pytest.mark.parametrize(
+    ("tail", "operator"), [("y = Identity(logits)", "MatMul"), (SOFTMAX, "Softmax"), ("y = Sigmoid(logits)", "Sigmoid")]
+)
+@pytest.mark.parametrize("loss", [NLL(), KLDivergence()], ids=lambda loss: type(loss).__name__)
+def test_what_is_surely_no_log_probabilities_is_named(tail: str, operator: str, loss: Loss) -> None:
+    (text,) = warnings_of(tail, loss)
+    assert f"expects log-probabilities, but the output 'y' is that of {operator} (node" in text
+
+
+@pytest.mark.parametrize("tail", ["y = LogSoftmax<axis = 1>(logits)", "p = Softmax<axis = 1>(logits) y = Log(p)"])
+def test_log_probabilities_are_not(tail: str) -> None:
+    assert warnings_of(tail, NLL()) == []
 
 
 def test_the_advice_helps() -> None:

@@ -19,26 +19,35 @@ _MOVES = frozenset(
     {"Cast", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
 )
 _PROBABILITIES = frozenset({"HardSigmoid", "Sigmoid", "Softmax"})
+_LAYERS = frozenset({"Conv", "Gemm", "MatMul"})
 # What is surely something else than the loss expects. Log-probabilities are scores of classes like others.
 _UNSUITABLE: Mapping[Expectation, frozenset[str]] = {
     "values": frozenset(),
     "logits": _PROBABILITIES | {"LogSoftmax"},
     "scores": _PROBABILITIES,
+    "log-probabilities": _PROBABILITIES | _LAYERS,
 }
 
 
 def unsuitable_output(model: ForwardModel, output: str, loss: Loss) -> list[Decision]:
-    """A warning if an operator makes probabilities of what the loss takes for logits; in either mode, once."""
+    """A warning if an operator surely makes something else than the loss takes it for; in either mode, once."""
     for graph, mode in ((model.train, ""), (model.evaluate, " in evaluation mode")):
         found = _maker(graph, output, _UNSUITABLE[loss.expects])
         if found is not None:
             node, before = found
             operator = node.op_type if node.op_type in _UNSUITABLE[loss.expects] else "a normalised exponential"
-            text = (
-                f"{type(loss).__name__} expects logits, but the output {output!r} is that of {operator}{mode} (node "
-                f"{node.name!r}), with which training is slow and stops early: let the loss read {before.name!r} in "
-                f"front of it, by output={before.name!r} for a file, by returning it from forward for a module."
-            )
+            made = f"the output {output!r} is that of {operator}{mode} (node {node.name!r})"
+            if loss.expects == "log-probabilities":
+                text = (
+                    f"{type(loss).__name__} expects log-probabilities, but {made}, so that its minimum lies elsewhere: "
+                    "let the model end in LogSoftmax, or for labels take CrossEntropy, which normalises logits itself."
+                )
+            else:
+                text = (
+                    f"{type(loss).__name__} expects logits, but {made}, with which training is slow and stops early: "
+                    f"let the loss read {before.name!r} in front of it, by output={before.name!r} for a file, by "
+                    "returning it from forward for a module."
+                )
             return [decided("loss", [output], text, warning=True)]
     return []
 

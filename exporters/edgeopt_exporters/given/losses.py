@@ -5,11 +5,25 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from edgeopt.components import described
 from edgeopt.errors import ConfigurationError
-from edgeopt.losses import L1, LOSS, MSE, BCEWithLogits, CrossEntropy, Huber, Loss
+from edgeopt.losses import (
+    CTC,
+    L1,
+    LOSS,
+    MSE,
+    NLL,
+    BCEWithLogits,
+    CrossEntropy,
+    Huber,
+    KLDivergence,
+    Loss,
+    MultiMargin,
+    PoissonNLL,
+    SmoothL1,
+)
 from edgeopt.optimizers.config.options import Options
 
 __all__ = ["as_loss"]
@@ -70,11 +84,14 @@ def _of_keras(loss: Any) -> Loss:
     )
 
 
-def _reduction(o: Options) -> dict[str, Any]:
+def _reduction(o: Options, **more: dict[str, Any]) -> dict[str, Any]:
+    """The settings that a reduction is here; `more` are those of reductions that only some losses have."""
     # What PyTorch had before `reduction`; modules have turned them into it.
     for name in ("size_average", "reduce"):
         o.only(name, None, because="is out of date: give reduction")
     reduction = o.take("reduction", "mean")
+    if reduction in more:
+        return more[reduction]
     if reduction not in ("mean", "sum"):
         o.refuse(f"reduction={reduction!r} leaves no number to minimise: give reduction='mean' or 'sum'")
     return {"reduction": reduction}
@@ -108,10 +125,35 @@ def _huber(o: Options) -> Loss:
 
 
 def _smooth_l1(o: Options) -> Loss:
+    o.only("weight", None, because="weighs elements of the batch, which no loss here does")
     beta = o.number("beta", 1.0)
-    if beta not in (0.0, 1.0):
-        o.refuse(f"beta={beta} divides Huber(delta={beta}) by {beta}, a factor that no loss here has: give that Huber")
-    return Huber(1.0, **_reduction(o)) if beta else L1(**_reduction(o))
+    return SmoothL1(beta, **_reduction(o)) if beta else L1(**_reduction(o))
+
+
+def _nll(o: Options) -> Loss:
+    weight, ignored = _numbers(o, "weight"), o.count("ignore_index", -100)
+    return NLL(weight, ignored, **_reduction(o))
+
+
+def _kl_divergence(o: Options) -> Loss:
+    log_target = o.flag("log_target", False)
+    return KLDivergence(log_target, **_reduction(o, batchmean={}, mean={"mean_over": "elements"}))
+
+
+def _ctc(o: Options) -> Loss:
+    blank, zero_infinity = o.count("blank", 0), o.flag("zero_infinity", False)
+    return CTC(blank, zero_infinity, time_first=True, **_reduction(o))
+
+
+def _multi_margin(o: Options) -> Loss:
+    p, margin, weight = o.count("p", 1), o.number("margin", 1.0), _numbers(o, "weight")
+    # Another p is refused by the class.
+    return MultiMargin(weight, p=cast("Any", p), margin=margin, **_reduction(o))
+
+
+def _poisson(o: Options) -> Loss:
+    log_input, full, eps = o.flag("log_input", True), o.flag("full", False), o.number("eps", 1e-8)
+    return PoissonNLL(log_input, full, eps, **_reduction(o))
 
 
 def _elementwise(cls: type[Loss]) -> Callable[[Options], Loss]:
@@ -125,16 +167,26 @@ def _elementwise(cls: type[Loss]) -> Callable[[Options], Loss]:
 # By class of torch.nn and function of torch.nn.functional.
 _TORCH: dict[str, Callable[[Options], Loss]] = {
     "BCEWithLogitsLoss": _bce_with_logits,
+    "CTCLoss": _ctc,
     "CrossEntropyLoss": _cross_entropy,
     "HuberLoss": _huber,
+    "KLDivLoss": _kl_divergence,
     "L1Loss": _elementwise(L1),
     "MSELoss": _elementwise(MSE),
+    "MultiMarginLoss": _multi_margin,
+    "NLLLoss": _nll,
+    "PoissonNLLLoss": _poisson,
     "SmoothL1Loss": _smooth_l1,
     "binary_cross_entropy_with_logits": _bce_with_logits,
     "cross_entropy": _cross_entropy,
+    "ctc_loss": _ctc,
     "huber_loss": _huber,
+    "kl_div": _kl_divergence,
     "l1_loss": _elementwise(L1),
     "mse_loss": _elementwise(MSE),
+    "multi_margin_loss": _multi_margin,
+    "nll_loss": _nll,
+    "poisson_nll_loss": _poisson,
     "smooth_l1_loss": _smooth_l1,
 }
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from edgeopt.errors import ConfigurationError
-from edgeopt.losses import CrossEntropy, Loss
+from edgeopt.losses import CTC, ArraySpec, CrossEntropy, Loss
 from edgeopt_exporters.given import as_loss
 
 LABELS = torch.tensor([0, 2, 1, 2, 0])
@@ -41,6 +41,20 @@ TAKEN: list[Any] = [
     functools.partial(functional.huber_loss, delta=2.0),
     functional.smooth_l1_loss,
     functional.binary_cross_entropy_with_logits,
+    nn.SmoothL1Loss(beta=0.5),
+    nn.NLLLoss(),
+    nn.NLLLoss(weight=WEIGHTS, ignore_index=1, reduction="sum"),
+    nn.MultiMarginLoss(),
+    nn.MultiMarginLoss(p=2, margin=0.5, weight=WEIGHTS),
+    nn.PoissonNLLLoss(),
+    nn.PoissonNLLLoss(full=True, reduction="sum"),
+    nn.KLDivLoss(),
+    nn.KLDivLoss(reduction="batchmean", log_target=True),
+    functional.nll_loss,
+    functional.kl_div,
+    functools.partial(functional.kl_div, reduction="batchmean"),
+    functional.multi_margin_loss,
+    functional.poisson_nll_loss,
 ]
 
 
@@ -49,9 +63,11 @@ def value(loss: Loss, prediction: torch.Tensor, target: torch.Tensor) -> torch.T
     return total / weight
 
 
+@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides:UserWarning")  # what torch says of KLDivLoss
 @pytest.mark.parametrize("theirs", TAKEN)
 def test_what_is_taken_over_computes_the_same(theirs: Any) -> None:
-    labels = ("cross_entropy" in str(theirs) and "binary" not in str(theirs)) or isinstance(theirs, nn.CrossEntropyLoss)
+    (spec,) = as_loss(theirs).targets(ArraySpec("prediction", "float64", (5, 3)))
+    labels = spec.dtype == "int64"
     target = LABELS if labels else (NUMBERS.roll(1, 0) > 0).double()
     theirs = theirs.double() if isinstance(theirs, nn.Module) else theirs
     expected_at, actual_at = NUMBERS.clone().requires_grad_(), NUMBERS.clone().requires_grad_()
@@ -60,6 +76,10 @@ def test_what_is_taken_over_computes_the_same(theirs: Any) -> None:
     expected.backward()
     actual.backward()
     torch.testing.assert_close(actual_at.grad, expected_at.grad, rtol=1e-12, atol=1e-14)
+
+
+def test_ctc_keeps_its_settings_and_the_order_of_torch() -> None:
+    assert as_loss(nn.CTCLoss(blank=3, zero_infinity=True)) == CTC(3, zero_infinity=True, time_first=True)
 
 
 def test_a_class_stands_for_its_defaults() -> None:
@@ -90,13 +110,14 @@ class MeanSquaredError(Keras):
         (nn.CrossEntropyLoss(reduction="none"), "torch.nn.CrossEntropyLoss: reduction='none' leaves no number"),
         (nn.BCEWithLogitsLoss(weight=torch.ones(3)), "weight=.* weighs elements of the batch"),
         (nn.BCEWithLogitsLoss(pos_weight=torch.ones(2, 3)), r"pos_weight has the shape \(2, 3\)"),
-        (nn.SmoothL1Loss(beta=0.5), r"beta=0.5 divides Huber\(delta=0.5\) by 0.5"),
         (functools.partial(functional.mse_loss, reduce=False), "`reduce=False` is out of date"),
         (functools.partial(functional.huber_loss, torch.ones(1)), "by name, not by place"),
-        (nn.NLLLoss(), "torch.nn.NLLLoss: .*give 'cross_entropy'"),
         (nn.BCELoss(), "torch.nn.BCELoss: .*give 'bce_with_logits'"),
-        (nn.CTCLoss, "torch.nn.CTCLoss: There is no loss 'CTCLoss'. Choose from bce_with_logits, cross_entropy"),
-        (functional.kl_div, "torch.nn.functional.kl_div: There is no loss"),
+        (
+            nn.SoftMarginLoss,
+            "torch.nn.SoftMarginLoss: There is no loss 'SoftMarginLoss'. Choose from bce",
+        ),
+        (functional.soft_margin_loss, "torch.nn.functional.soft_margin_loss: There is no loss"),
         (Mine(), "a class of yours derived from edgeopt.losses.Loss"),
         (lambda prediction, target: prediction - target, "a class of yours derived from edgeopt.losses.Loss"),
         (SparseCategoricalCrossentropy(), "A loss of Keras is not taken over. .*; give 'cross_entropy'"),

@@ -1,0 +1,85 @@
+"""Likelihoods of numbers, and the distance of distributions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from edgeopt.array_types import Array, Namespace
+from edgeopt.checks import positive, require
+from edgeopt.losses.base import ElementwiseLoss, Expectation
+
+__all__ = ["KLDivergence", "PoissonNLL"]
+
+
+@dataclass(frozen=True)
+class PoissonNLL(ElementwiseLoss):
+    """Negative log-likelihood of counts t under Poisson distributions of rate λ.
+
+    The prediction x is log λ, and the loss exp(x) - t·x; with `log_input=False` it is λ, and the loss x - t·log(x +
+    eps). `full` adds Stirling's approximation of log t!, t·log t - t + ½·log(2πt) for t > 1, which no gradient sees.
+    Same as `torch.nn.functional.poisson_nll_loss`.
+    """
+
+    log_input: bool = True
+    full: bool = False
+    eps: float = 1e-8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive("eps", self.eps)
+
+    def elementwise(self, xp: Namespace, prediction: Array, target: Array) -> Array:
+        """Return the losses."""
+        if self.log_input:
+            loss = xp.exp(prediction) - target * prediction
+        else:
+            loss = prediction - target * xp.log(prediction + self.eps)
+        if not self.full:
+            return loss
+        # Where the approximation is not taken, a logarithm of 1 stands in for that of 0.
+        count = xp.where(target > 1.0, target, 1.0)
+        stirling = count * xp.log(count) - count + 0.5 * xp.log(2.0 * math.pi * count)
+        return loss + xp.where(target > 1.0, stirling, 0.0)
+
+
+@dataclass(frozen=True)
+class KLDivergence(ElementwiseLoss):
+    """Kullback-Leibler divergence of the predicted distribution from the target's: Σ t·(log t - x).
+
+    The prediction x is log-probabilities. Targets t are probabilities, or with `log_target` their logarithms.
+    The mean divides by the length of the first axis, which gives the divergence of the definition and is `batchmean` in
+    `torch.nn.functional.kl_div`; with `mean_over="elements"` by the number of elements, torch's `mean`.
+
+    Raises:
+        ConfigurationError: `mean_over` is neither.
+    """
+
+    expects: ClassVar[Expectation] = "log-probabilities"
+
+    log_target: bool = False
+    mean_over: Literal["elements", "samples"] = "samples"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            self.mean_over in ("elements", "samples"),
+            f"mean_over must be 'elements' or 'samples', got {self.mean_over!r}",
+        )
+
+    def elementwise(self, xp: Namespace, prediction: Array, target: Array) -> Array:
+        """Return the terms, 0 where the target is."""
+        if self.log_target:
+            return xp.exp(target) * (target - prediction)
+        entropy = target * xp.log(xp.where(target > 0.0, target, 1.0))
+        # Not target·(log target - x): a prediction of -inf where the target is 0 must not give NaN.
+        return entropy - target * xp.where(target > 0.0, prediction, 0.0)
+
+    def sum_and_weight(self, xp: Namespace, prediction: Array, *targets: Array) -> tuple[Array, Array]:
+        """Sum the terms, and count elements or samples."""
+        total, count = super().sum_and_weight(xp, prediction, *targets)
+        if self.mean_over == "samples" and prediction.ndim > 1:
+            ones = xp.ones_like(prediction)
+            count = xp.sum(xp.max(ones, axis=tuple(range(1, prediction.ndim))))
+        return total, count
