@@ -19,10 +19,7 @@ from edgeopt.tracing import Array, op
 from edgeopt.tracing.shapes import Dim, is_static
 from edgeopt.tracing.site import Site
 
-__all__ = ["MOST_AXES", "Window", "images_of", "pad", "pooling_ends", "same_padding", "taps", "window_of"]
-
-#: Native kernels know windows over one or two axes.
-MOST_AXES = 2
+__all__ = ["Window", "images_of", "pad", "pooling_ends", "same_padding", "taps", "window_of"]
 
 _TO_THE_END = np.iinfo(np.int64).max
 
@@ -54,6 +51,12 @@ class Window:
     def is_padded(self) -> bool:
         """Whether there is any padding."""
         return any(self.begin) or any(self.end)
+
+    @property
+    def is_common(self) -> bool:
+        """Whether native kernels know it: one or two axes, and padding in which no window lies as a whole."""
+        begin, end = zip(self.begin, self.extents, strict=True), zip(self.end, self.extents, strict=True)
+        return len(self.kernel) in (1, 2) and all(-extent < p < extent for p, extent in (*begin, *end))
 
     def attributes(self, group: int = 1) -> dict[str, Any]:
         """The geometry as a node's attributes."""

@@ -10,10 +10,13 @@ import onnx_ir as ir
 from edgeopt.outlining.regions import Region
 from edgeopt.tracing.tracer import DOMAIN, OPSET
 
-__all__ = ["OWN", "fingerprint", "function_of"]
+__all__ = ["OWN", "RESULTS", "fingerprint", "function_of"]
 
 #: What a marker says for itself, and not about the operation.
 OWN = frozenset({"region", "position", "operation"})
+
+#: The attribute that says which of the operation's results a node has.
+RESULTS = "results"
 
 _Copies = dict[ir.Value, ir.Value]
 
@@ -35,7 +38,7 @@ def function_of(region: Region, name: str) -> ir.Function:
         value.name = f"result_{leaf.attributes['position'].as_int()}"
         outputs.append(value)
     graph = ir.Graph(inputs, outputs, nodes=nodes, name=name, opset_imports={"": OPSET})
-    given = [key for key in region.leaves[0].attributes if key not in OWN]
+    given = [*(key for key in region.leaves[0].attributes if key not in OWN), RESULTS]
     declared = [ir.Attr(key, ir.AttributeType.UNDEFINED, None) for key in given]
     return ir.Function(DOMAIN, name, graph=graph, attributes=declared)
 

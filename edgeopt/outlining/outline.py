@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from edgeopt.outlining.bodies import OWN, fingerprint, function_of
+from edgeopt.outlining.bodies import OWN, RESULTS, fingerprint, function_of
 from edgeopt.outlining.regions import Region, regions_of
 from edgeopt.tracing.fusing import is_boundary
 from edgeopt.tracing.subgraphs import all_nodes
@@ -56,6 +56,7 @@ def _free_name(operation: str, taken: Mapping[str, ir.Function]) -> str | None:
 def _replace(graph: ir.Graph, region: Region, function: ir.Function) -> None:
     first = region.leaves[0]
     attributes = [attribute for name, attribute in first.attributes.items() if name not in OWN]
+    attributes.append(ir.AttrInt64s(RESULTS, [leaf.attributes["position"].as_int() for leaf in region.leaves]))
     call = ir.Node(
         DOMAIN,
         function.name,

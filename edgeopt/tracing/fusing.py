@@ -22,7 +22,7 @@ from edgeopt.tracing.array import Array
 from edgeopt.tracing.subgraphs import operands
 from edgeopt.tracing.tracer import DOMAIN
 
-__all__ = ["ENTER", "LEAVE", "all_of", "fused", "is_boundary", "nodes_inside"]
+__all__ = ["ENTER", "LEAVE", "all_of", "drop_unread", "fused", "is_boundary", "nodes_inside"]
 
 ENTER, LEAVE = "Enter", "Leave"
 
@@ -32,6 +32,15 @@ _Body = Callable[..., "Array | None | Sequence[Array | None]"]
 def is_boundary(node: ir.Node) -> bool:
     """Whether a node is one of the markers."""
     return node.domain == DOMAIN and node.op_type in (ENTER, LEAVE)
+
+
+def drop_unread(graph: ir.Graph) -> None:
+    """Remove, in place, the Leave nodes that nobody reads: what is computed for them alone then counts as unread."""
+    for node in list(graph):
+        if is_boundary(node) and node.op_type == LEAVE:
+            value = node.outputs[0]
+            if not value.uses() and not value.is_graph_output():
+                graph.remove(node, safe=True)
 
 
 def nodes_inside(graph: ir.Graph) -> set[ir.Node]:
@@ -55,8 +64,8 @@ def fused(operation: str, arrays: Sequence[Array], body: _Body, **attributes: An
     Args:
         operation: The name of the function, by which a native kernel knows it.
         arrays: What the kernel is given, in order. The program may read nothing else of the graph but constants.
-        body: The program: from the operands to the results, None for one that is not needed. The node's attribute
-            `results` lists the positions of those that there are.
+        body: The program: from the operands to the results, None for one that is not needed. In the end the node's
+            attribute `results` lists the positions of those that are read.
         attributes: What the kernel has to know besides; None means absent.
 
     Returns:
@@ -76,9 +85,8 @@ def fused(operation: str, arrays: Sequence[Array], body: _Body, **attributes: An
             tracer.boundary(ENTER, array, region=region, position=position) for position, array in enumerate(arrays)
         ]
         results = _as_list(body(*inside))
-        positions = [position for position, result in enumerate(results) if result is not None]
         # A Leave reads every operand, so that none is lost on the way which the kernel is to be given.
-        given |= {"region": region, "operation": operation, "results": positions}
+        given |= {"region": region, "operation": operation}
         leaving = [
             None if result is None else tracer.boundary(LEAVE, result, *inside, position=position, **given)
             for position, result in enumerate(results)

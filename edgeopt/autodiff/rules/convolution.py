@@ -8,7 +8,7 @@ import numpy as np
 
 from edgeopt.autodiff.correlation import correlation
 from edgeopt.autodiff.registry import rule
-from edgeopt.autodiff.windows import MOST_AXES, Window, pad, same_padding, window_of
+from edgeopt.autodiff.windows import Window, pad, same_padding, window_of
 from edgeopt.tracing import Array, op
 from edgeopt.tracing.fusing import all_of, fused
 from edgeopt.tracing.shapes import Dim, is_static
@@ -39,7 +39,7 @@ def conv(n: Site, g: Array) -> list[Array | None]:
 
 def _input_gradient(g: Array, w: Array, x: Array, window: Window, group: int) -> Array:
     depthwise = group > 1 and x.shape[1] == group
-    if not depthwise or len(window.kernel) > MOST_AXES or not is_static(x.shape[2:]):
+    if not depthwise or not window.is_common or not is_static(x.shape[2:]):
         # ONNX Runtime has a fast product for it, or the size is not known.
         return transposed_convolution(g, w, x, window, group)
     size = [int(dim) for dim in x.shape[2:] if isinstance(dim, int)]
@@ -54,7 +54,7 @@ def _weight_gradient(x: Array, g: Array, w: Array, window: Window, group: int) -
     def plain(x: Array, g: Array) -> Array:
         return correlation(pad(x, window.begin, window.end), g, window, group).with_shape(w.shape)
 
-    if len(window.kernel) > MOST_AXES:
+    if not window.is_common:
         return plain(x, g)
     return all_of(fused("ConvWeightGrad", [x, g], plain, **window.attributes(group)))[0]
 

@@ -16,7 +16,7 @@ from edgeopt.autodiff.arrays import expand_like, reshape_like
 from edgeopt.autodiff.registry import rule
 from edgeopt.autodiff.rules.convolution import transposed_convolution
 from edgeopt.autodiff.rules.elementwise import passing
-from edgeopt.autodiff.windows import MOST_AXES, images_of, pad, pooling_ends, same_padding, window_of
+from edgeopt.autodiff.windows import images_of, pad, pooling_ends, same_padding, window_of
 from edgeopt.tracing import Array, op
 from edgeopt.tracing.fusing import all_of, fused
 from edgeopt.tracing.shapes import is_static
@@ -138,7 +138,7 @@ def max_pool(n: Site, g: Array, _indices: Array | None = None) -> Array:
         channels = op.Concat(*shares, g, axis=1) if shares else g
         return pooling.scatter(channels, weight.reshape(count, 1, *window.kernel), padded)
 
-    if pooling.run_time_pads is not None or pooling.count is not None or len(window.kernel) > MOST_AXES:
+    if pooling.run_time_pads is not None or pooling.count is not None or not window.is_common:
         return plain(g, n.x, n.y)
     return all_of(fused("MaxPoolGrad", [g, n.x, n.y], plain, **window.attributes()))[0]
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/pool.h"
+#include "vector/pool.h"
 
 #ifndef EDGEOPT_ISA
 #define EDGEOPT_ISA baseline

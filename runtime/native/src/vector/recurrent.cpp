@@ -1,9 +1,9 @@
 // Sequences of a batch do not meet, so a task takes a few of them through all steps, with weights that were packed once.
 
-#include "kernels/recurrent.h"
+#include "vector/recurrent.h"
 
-#include "kernels/functions.h"
-#include "kernels/tile.h"
+#include "vector/functions.h"
+#include "vector/tile.h"
 
 namespace edgeopt::EDGEOPT_ISA {
 namespace {

@@ -1,7 +1,7 @@
 // Elementary functions without branches, so that loops over them become vector code.
 #pragma once
 
-#include "kernels/simd.h"
+#include "vector/simd.h"
 
 namespace edgeopt::EDGEOPT_ISA {
 namespace {

@@ -1,8 +1,8 @@
 // Gradients of depthwise convolutions, as long dot products over images whose rows are laid end to end.
 #pragma once
 
-#include "kernels/convolution.h"
-#include "kernels/simd.h"
+#include "vector/convolution.h"
+#include "vector/simd.h"
 
 namespace edgeopt::EDGEOPT_ISA {
 

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "kernels/pool.h"
+#include "vector/pool.h"
 
 namespace edgeopt {
 

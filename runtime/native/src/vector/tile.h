@@ -1,7 +1,7 @@
 // The product at the bottom of every kernel that multiplies: a few rows against a panel of packed columns.
 #pragma once
 
-#include "kernels/simd.h"
+#include "vector/simd.h"
 
 namespace edgeopt::EDGEOPT_ISA {
 namespace {

@@ -1,6 +1,6 @@
-#include "kernels/normalisation.h"
+#include "vector/normalisation.h"
 
-#include "kernels/simd.h"
+#include "vector/simd.h"
 
 namespace edgeopt::EDGEOPT_ISA {
 namespace {

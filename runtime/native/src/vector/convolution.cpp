@@ -1,9 +1,9 @@
 // The weight gradient as products of gathered rows with a transposed cotangent: nothing is laid out as columns.
 
-#include "kernels/convolution.h"
+#include "vector/convolution.h"
 
-#include "kernels/depthwise.h"
-#include "kernels/tile.h"
+#include "vector/depthwise.h"
+#include "vector/tile.h"
 
 namespace edgeopt::EDGEOPT_ISA {
 namespace {

@@ -1,7 +1,7 @@
-#include "kernels/activations.h"
+#include "vector/activations.h"
 
-#include "kernels/functions.h"
-#include "kernels/simd.h"
+#include "vector/functions.h"
+#include "vector/simd.h"
 
 namespace edgeopt::EDGEOPT_ISA {
 namespace {

@@ -2,7 +2,7 @@
 // cotangent, across the ends of rows too: the cotangent is zero in the gaps. A strided convolution is several such
 // ones, over the elements that have the same remainder. Rows as short as three elements then fill whole vectors.
 
-#include "kernels/depthwise.h"
+#include "vector/depthwise.h"
 
 namespace edgeopt::EDGEOPT_ISA {
 namespace {
