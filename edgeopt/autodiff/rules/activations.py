@@ -21,7 +21,7 @@ derivative("Softplus", lambda n: op.Sigmoid(n.x))
 def relu(n: Site, g: Array) -> Array:
     """1 above zero, else 0."""
     # Comparison and cast together take half the time of one Sign on ONNX Runtime.
-    return passing(n, g, n.y > 0.0)
+    return all_of(fused("ClipGrad", [g, n.y], lambda g, y: passing(n, g, y > 0.0), low=0.0))[0]
 
 
 @rule("LeakyRelu")

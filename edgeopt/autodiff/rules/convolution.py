@@ -15,6 +15,10 @@ from edgeopt.tracing.shapes import Dim, is_static
 from edgeopt.tracing.site import Site
 
 
+# Of the input, in a group; with one there is a kernel of its own.
+_FEW_CHANNELS = 8
+
+
 @rule("Conv", limits=lambda n: _unknown_kernel(n))
 def conv(n: Site, g: Array) -> list[Array | None]:
     """dX is the transposed convolution of the cotangent; dW correlates it with the input."""
@@ -38,9 +42,10 @@ def conv(n: Site, g: Array) -> list[Array | None]:
 
 
 def _input_gradient(g: Array, w: Array, x: Array, window: Window, group: int) -> Array:
-    depthwise = group > 1 and x.shape[1] == group
-    if not depthwise or not window.is_common or not is_static(x.shape[2:]):
-        # ONNX Runtime has a fast product for it, or the size is not known.
+    width = w.shape[1]
+    few = isinstance(width, int) and 1 < width < _FEW_CHANNELS
+    if few or not window.is_common or not is_static(x.shape[2:]):
+        # The kernel computes whole vectors of channels, or the size is not known.
         return transposed_convolution(g, w, x, window, group)
     size = [int(dim) for dim in x.shape[2:] if isinstance(dim, int)]
 

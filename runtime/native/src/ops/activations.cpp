@@ -1,11 +1,34 @@
-// `GeluGrad` (g, x), and over the last axis `SoftmaxGrad` and `LogSoftmaxGrad` (g, y).
+// `ClipGrad` (g, x), `GeluGrad` (g, x), and over the last axis `SoftmaxGrad` and `LogSoftmaxGrad` (g, y).
 #include "../vector/activations.h"
+
+#include <limits>
 
 #include "gradients.h"
 
 namespace edgeopt::ops {
 
 namespace {
+
+// (g, x): the cotangent where x lies between the limits.
+class ClipGrad final : public Kernel {
+public:
+    explicit ClipGrad(const Info& info)
+        : low_(info.number("low", none())), high_(info.number("high", none())), results_(info, 1) {}
+
+    void run(const Context& context) const override {
+        const Tensor x = context.input(1);
+        const float* g = floats(context, 0, x.shape);
+        activation_kernels().between(pool_of(context), x.size, limit(low_), limit(high_), g, x.floats("x"),
+                                     results_.get(context, 0, x.shape));
+    }
+
+private:
+    static constexpr float none() { return std::numeric_limits<float>::quiet_NaN(); }
+    static const float* limit(const float& value) { return value == value ? &value : nullptr; }
+
+    float low_, high_;
+    Results results_;
+};
 
 class GeluGrad final : public Kernel {
 public:
@@ -50,6 +73,7 @@ private:
 }  // namespace
 
 void add_activations(std::deque<Op>& table) {
+    add_named(table, "ClipGrad", made<ClipGrad>);
     add_named(table, "GeluGrad", made<GeluGrad>);
     add_named(table, "SoftmaxGrad", made<SoftmaxGrad<false>>);
     add_named(table, "LogSoftmaxGrad", made<SoftmaxGrad<true>>);

@@ -56,7 +56,7 @@ public:
         const Convolution c = geometry(window_, group_, x, g.shape);
         require(w.shape == weight_shape(window_, c), "the weight fits the window");
         float* to = results_.get(context, 0, x);
-        if (!convolution_kernels().depthwise_input(pool_of(context), c, g.floats("the cotangent"), w.floats("w"), to))
+        if (!convolution_kernels().input(pool_of(context), c, g.floats("the cotangent"), w.floats("w"), to))
             throw std::bad_alloc();
     }
 

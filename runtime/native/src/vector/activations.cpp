@@ -15,6 +15,16 @@ inline void blocks(const Pool& pool, std::ptrdiff_t count, const Body& body) {
        [&](std::ptrdiff_t task) { body(task * kBlock, smaller((task + 1) * kBlock, count)); });
 }
 
+void between(const Pool& pool, std::ptrdiff_t count, const float* low, const float* high, const float* __restrict g,
+             const float* __restrict x, float* __restrict to_x) {
+  const int no_low = !low, no_high = !high;
+  const float lowest = low ? *low : 0.0f, highest = high ? *high : 0.0f;
+  blocks(pool, count, [&](std::ptrdiff_t first, std::ptrdiff_t last) {
+    for (std::ptrdiff_t i = first; i < last; ++i)
+      to_x[i] = ((x[i] > lowest) | no_low) & ((x[i] < highest) | no_high) ? g[i] : 0.0f;
+  });
+}
+
 void gelu(const Pool& pool, std::ptrdiff_t count, bool approximate, const float* __restrict g,
           const float* __restrict x, float* __restrict to_x) {
   if (approximate) {
@@ -89,6 +99,6 @@ void log_softmax(const Pool& pool, std::ptrdiff_t rows, std::ptrdiff_t width, co
 }  // namespace
 
 extern const ActivationKernels activation_kernels;
-const ActivationKernels activation_kernels{gelu, softmax, log_softmax};
+const ActivationKernels activation_kernels{between, gelu, softmax, log_softmax};
 
 }  // namespace edgeopt::EDGEOPT_ISA

@@ -8,6 +8,9 @@
 namespace edgeopt {
 
 struct ActivationKernels {
+  // g where low < x < high, else 0. A limit that is null is none.
+  void (*between)(const Pool& pool, std::ptrdiff_t count, const float* low, const float* high, const float* g,
+                  const float* x, float* to_x);
   // x Φ(x), or its approximation by tanh.
   void (*gelu)(const Pool& pool, std::ptrdiff_t count, bool approximate, const float* g, const float* x, float* to_x);
   // Over rows: (g - sum(g y)) y.

@@ -150,9 +150,130 @@ bool weight(const Pool& pool, const Convolution& c, const float* x, const float*
   return in_panels(pool, turned, true, g, x, to_w);
 }
 
+// --- the input's gradient: for each remainder of the strides a convolution of the padded cotangent
+
+// The cotangent with zeros around it: as many positions before the first as the furthest tap reaches back, and behind
+// the last as many as are needed to compute every position of the input.
+struct Around {
+  std::ptrdiff_t top, left, height, width;
+};
+
+// What a tap reads: where its elements begin for the position (0, 0) of a remainder.
+struct Reading {
+  std::ptrdiff_t tap, offset;
+};
+
+std::ptrdiff_t positions_of(std::ptrdiff_t size, std::ptrdiff_t pad, std::ptrdiff_t phase, std::ptrdiff_t stride,
+                            std::ptrdiff_t* first) {
+  // Elements x with (x + pad) % stride == phase; of the first, where it stands among those with padding.
+  const std::ptrdiff_t start = (phase - pad % stride + stride) % stride;
+  *first = (start + pad) / stride;
+  return start >= size ? 0 : (size - start + stride - 1) / stride;
+}
+
+// One panel of input channels, at all positions that have the same remainder.
+bool input_panel(const Pool& pool, const Convolution& c, const Around& around, const float* padded, const float* w,
+                 const Panel& p, std::ptrdiff_t phase, float* to_x) {
+  const std::ptrdiff_t channels = c.channels / c.group, features = c.features / c.group;
+  const std::ptrdiff_t taps = c.kernel_height * c.kernel_width, plane = around.height * around.width;
+  const std::ptrdiff_t down = phase / c.stride_width, right = phase % c.stride_width;
+  std::ptrdiff_t first_row, first_column;
+  const std::ptrdiff_t rows = positions_of(c.height, c.pad_top, down, c.stride_height, &first_row);
+  const std::ptrdiff_t columns = positions_of(c.width, c.pad_left, right, c.stride_width, &first_column);
+  if (rows == 0 || columns == 0) return true;
+  const std::ptrdiff_t width = p.count > kLanes ? kPanel : kLanes;
+  Scratch memory(features * taps * width);
+  Scratch indices(2 * (features * taps + taps));
+  if (!memory || !indices) return false;
+  auto* begin = reinterpret_cast<std::ptrdiff_t*>(indices.get());
+  auto* used = begin + features * taps;
+  std::ptrdiff_t count = 0, entries = 0;
+  for (std::ptrdiff_t tap = 0; tap < taps; ++tap)
+    if (tap / c.kernel_width * c.dilation_height % c.stride_height == down &&
+        tap % c.kernel_width * c.dilation_width % c.stride_width == right)
+      used[count++] = tap;
+  float* panel = memory.get();
+  for (std::ptrdiff_t m = 0; m < features; ++m) {
+    const float* from = w + ((p.group * features + m) * channels + p.feature) * taps;
+    for (std::ptrdiff_t i = 0; i < count; ++i, panel += width) {
+      for (std::ptrdiff_t j = 0; j < width; ++j) panel[j] = j < p.count ? from[j * taps + used[i]] : 0.0f;
+      const std::ptrdiff_t back_rows = used[i] / c.kernel_width * c.dilation_height / c.stride_height;
+      const std::ptrdiff_t back_columns = used[i] % c.kernel_width * c.dilation_width / c.stride_width;
+      begin[entries++] = m * plane - back_rows * around.width - back_columns;
+    }
+  }
+  const Runs runs{begin, entries, 1, 1};
+  const std::ptrdiff_t all = c.batch * rows * columns;
+  // Positions of one task: whole tiles.
+  const std::ptrdiff_t some = 8 * kTileRows;
+  each(pool, (all + some - 1) / some, [&](std::ptrdiff_t task) {
+    float result[kTileRows * kPanel];
+    for (std::ptrdiff_t first = task * some; first < smaller((task + 1) * some, all); first += kTileRows) {
+      const float* row[kTileRows];
+      float* to[kTileRows];
+      for (int i = 0; i < kTileRows; ++i) {
+        const std::ptrdiff_t at = smaller(first + i, all - 1), n = at / (rows * columns);
+        const std::ptrdiff_t r = at / columns % rows, q = at % columns;
+        row[i] = padded + (n * c.features + p.group * features) * plane +
+                 (r + first_row + around.top) * around.width + q + first_column + around.left;
+        to[i] = to_x + ((n * c.channels + p.group * channels + p.feature) * c.height +
+                        (r + first_row) * c.stride_height + down - c.pad_top) * c.width +
+                (q + first_column) * c.stride_width + right - c.pad_left;
+      }
+      clear(result, kTileRows * width);
+      if (width == kPanel)
+        tile<2>(row, runs, memory.get(), width, result, width);
+      else
+        tile<1>(row, runs, memory.get(), width, result, width);
+      const std::ptrdiff_t there = smaller(kTileRows, all - first);
+      for (std::ptrdiff_t j = 0; j < p.count; ++j)
+        for (std::ptrdiff_t i = 0; i < there; ++i) to[i][j * c.height * c.width] = result[i * width + j];
+    }
+  });
+  return true;
+}
+
+bool input(const Pool& pool, const Convolution& c, const float* g, const float* w, float* to_x) {
+  if (c.channels == c.group) return depthwise_input(pool, c, g, w, to_x);
+  Around around;
+  around.top = (c.kernel_height - 1) * c.dilation_height / c.stride_height;
+  around.left = (c.kernel_width - 1) * c.dilation_width / c.stride_width;
+  const std::ptrdiff_t lowest = (c.height - 1 + c.pad_top) / c.stride_height + 1;
+  const std::ptrdiff_t rightmost = (c.width - 1 + c.pad_left) / c.stride_width + 1;
+  around.height = around.top + larger(lowest, c.out_height);
+  around.width = around.left + larger(rightmost, c.out_width);
+  const std::ptrdiff_t plane = around.height * around.width;
+  const bool as_it_is = around.height == c.out_height && around.width == c.out_width;
+  Scratch room(as_it_is ? 1 : c.batch * c.features * plane);
+  if (!room) return false;
+  if (!as_it_is)
+    each(pool, c.batch * c.features, [&](std::ptrdiff_t i) {
+      float* to = room.get() + i * plane;
+      const float* from = g + i * c.out_height * c.out_width;
+      clear(to, around.top * around.width);
+      for (std::ptrdiff_t r = around.top; r < around.height; ++r) {
+        float* row = to + r * around.width;
+        const std::ptrdiff_t there = r - around.top < c.out_height ? c.out_width : 0;
+        clear(row, around.left);
+        copy(row + around.left, from + (r - around.top) * c.out_width, there);
+        clear(row + around.left + there, around.width - around.left - there);
+      }
+    });
+  const float* padded = as_it_is ? g : room.get();
+  const std::ptrdiff_t channels = c.channels / c.group, panels = (channels + kPanel - 1) / kPanel;
+  bool failed = false;
+  for (std::ptrdiff_t i = 0; i < c.group * panels && !failed; ++i) {
+    const std::ptrdiff_t first = i % panels * kPanel;
+    const Panel panel{i / panels, first, smaller(kPanel, channels - first), false};
+    for (std::ptrdiff_t phase = 0; phase < c.stride_height * c.stride_width; ++phase)
+      if (!input_panel(pool, c, around, padded, w, panel, phase, to_x)) failed = true;
+  }
+  return !failed;
+}
+
 }  // namespace
 
 extern const ConvolutionKernels convolution_kernels;
-const ConvolutionKernels convolution_kernels{weight, depthwise_input};
+const ConvolutionKernels convolution_kernels{weight, input};
 
 }  // namespace edgeopt::EDGEOPT_ISA

@@ -21,8 +21,7 @@ struct Convolution {
 // Both return false where memory is short.
 struct ConvolutionKernels {
   bool (*weight)(const Pool& pool, const Convolution& c, const float* x, const float* g, float* to_w);
-  // One channel of input for each group.
-  bool (*depthwise_input)(const Pool& pool, const Convolution& c, const float* g, const float* w, float* to_x);
+  bool (*input)(const Pool& pool, const Convolution& c, const float* g, const float* w, float* to_x);
 };
 
 const ConvolutionKernels& convolution_kernels();

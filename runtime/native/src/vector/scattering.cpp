@@ -4,7 +4,16 @@
 namespace edgeopt::EDGEOPT_ISA {
 namespace {
 
+// Where a window's taps lie from its first one; more than this are looked for one by one.
+constexpr std::ptrdiff_t kTaps = 32;
+
 void max_pool(const Pool& pool, const Windows& w, const float* g, const float* x, const float* y, float* to_x) {
+  const std::ptrdiff_t taps = w.kernel_height * w.kernel_width;
+  std::ptrdiff_t offset[kTaps] = {};
+  for (std::ptrdiff_t k = 0; k < smaller(taps, kTaps); ++k)
+    offset[k] = k / w.kernel_width * w.dilation_height * w.width + k % w.kernel_width * w.dilation_width;
+  const std::ptrdiff_t down = (w.kernel_height - 1) * w.dilation_height;
+  const std::ptrdiff_t right = (w.kernel_width - 1) * w.dilation_width;
   each(pool, w.images, [&](std::ptrdiff_t image) {
     const float* from = x + image * w.height * w.width;
     float* to = to_x + image * w.height * w.width;
@@ -15,7 +24,15 @@ void max_pool(const Pool& pool, const Windows& w, const float* g, const float* x
       for (std::ptrdiff_t column = 0; column < w.out_width; ++column, ++at) {
         const std::ptrdiff_t left = column * w.stride_width - w.pad_left;
         const float largest = y[at];
-        for (std::ptrdiff_t k = 0; k < w.kernel_height * w.kernel_width; ++k) {
+        if (taps <= kTaps && top >= 0 && left >= 0 && top + down < w.height && left + right < w.width) {
+          // From the last tap to the first and without a branch, since where the maximum is cannot be foreseen.
+          const float* first = from + top * w.width + left;
+          std::ptrdiff_t found = offset[taps - 1];
+          for (std::ptrdiff_t k = taps - 2; k >= 0; --k) found = first[offset[k]] == largest ? offset[k] : found;
+          to[top * w.width + left + found] += g[at];
+          continue;
+        }
+        for (std::ptrdiff_t k = 0; k < taps; ++k) {
           const std::ptrdiff_t r = top + k / w.kernel_width * w.dilation_height;
           const std::ptrdiff_t c = left + k % w.kernel_width * w.dilation_width;
           if (r < 0 || r >= w.height || c < 0 || c >= w.width || from[r * w.width + c] != largest) continue;
