@@ -15,6 +15,7 @@ from onnx import numpy_helper
 import edgeopt
 from edgeopt.errors import ConfigurationError, SignatureError
 from edgeopt.graph import cut, replace_head
+from edgeopt_exporters.onnx_file import proposals_of
 
 RANDOM = np.random.default_rng(0)
 
@@ -152,3 +153,32 @@ def test_what_cannot_be_done_is_refused(change: Any, message: str) -> None:
 def test_a_number_of_classes_is_asked_for(classes: Any) -> None:
     with pytest.raises(ConfigurationError, match="classes must be a whole number above 0"):
         replace_head(LINEAR, classes)
+
+
+def test_proposals_go_from_cheap_to_dear() -> None:
+    model = file(
+        "h = Conv(x, w1, b1) n = BatchNormalization(h, gain, shift, mean, var) r = Relu(n) c = Conv(r, w2) "
+        "p = GlobalAveragePool(c) f = Flatten(p) l = Gemm(f, w3, b3) y = Softmax(l)",
+        "float[n, 2, 5, 5] x",
+        w1=(4, 2, 3, 3),
+        b1=(4,),
+        gain=(4,),
+        shift=(4,),
+        mean=(4,),
+        var=(4,),
+        w2=(6, 4, 1, 1),
+        w3=(6, 3),
+        b3=(3,),
+    )
+    found = {one.name: one for one in proposals_of(model)}
+    assert list(found) == ["last layer", "normalisations", "biases", "everything"]
+    assert found["last layer"].parameters == ("w3", "b3")
+    assert found["normalisations"].parameters == ("gain", "shift")
+    assert set(found["biases"].parameters) == {"b1", "shift", "b3"}
+    assert [one.layers for one in found.values()] == [1, 2, 3, 3]
+    assert {one.of for one in found.values()} == {3}
+    assert found["everything"].elements == 72 + 4 + 8 + 24 + 18 + 3
+    bundle = edgeopt.export(
+        model, loss="cross_entropy", optimizer="adamw:lr=0.1", trainable=found["biases"].parameters, verbose=False
+    )
+    assert {spec.name for spec in bundle.manifest.tensors if spec.trainable} == {"b1", "shift", "b3"}
