@@ -13,9 +13,11 @@ using namespace abi;
 
 // The table of operators.
 std::deque<Op> all_ops() {
-    return {
+    std::deque<Op> table = {
         ops::self_test(),
     };
+    for (int number = 1; number <= ops::kChains; ++number) table.push_back(ops::chain_op(number));
+    return table;
 }
 
 // An operator in the form that ONNX Runtime reads.
