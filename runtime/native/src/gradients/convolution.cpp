@@ -3,7 +3,7 @@
 
 #include "windows.h"
 
-namespace edgeopt::ops {
+namespace edgeopt::gradients {
 
 namespace {
 
@@ -74,4 +74,4 @@ void add_convolution(std::deque<Op>& table) {
     add_named(table, "ConvInputGrad", made<InputGrad>);
 }
 
-}  // namespace edgeopt::ops
+}  // namespace edgeopt::gradients
