@@ -24,6 +24,7 @@ class Neighbours:
 
     def __init__(self, own: Sequence[int]) -> None:
         self._own = (*own, os.getpid())
+        self._ticks: dict[int, int] = {}
         self._last = self._reading()
 
     def load(self) -> float:
@@ -37,11 +38,17 @@ class Neighbours:
             return time.perf_counter(), 0.0
         fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
         total = sum(int(fields[index]) for index in range(1, _LAST + 1) if index not in _IDLE)
-        ticks = total - sum(_ticks(process) for process in self._own)
-        return time.perf_counter(), ticks / os.sysconf("SC_CLK_TCK")
+        for process in self._own:
+            self._ticks[process] = _ticks(process) or self._ticks.get(process, 0)
+        return time.perf_counter(), (total - sum(self._ticks.values())) / os.sysconf("SC_CLK_TCK")
 
 
 def _ticks(process: int) -> int:
+    """CPU time of a process; 0 when it is gone."""
+    try:
+        text = Path(f"/proc/{process}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
     # The name in parentheses may hold anything, so count from behind it: user and system time are the 12th and 13th.
-    after_name = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    after_name = text.rpartition(")")[2].split()
     return int(after_name[11]) + int(after_name[12])

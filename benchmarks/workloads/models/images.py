@@ -1,16 +1,12 @@
-"""The models as PyTorch modules."""
+"""Modules that classify images."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
-__all__ = ["build"]
+__all__ = ["mobilenet_v2", "perceptron", "resnet18", "small_cnn"]
 
 
 class Perceptron(nn.Module):
@@ -29,7 +25,7 @@ class Perceptron(nn.Module):
 
 
 class Convolutional(nn.Module):
-    """Two convolutions of 16 and 32 channels, each with ReLU and 2x2 max pooling, and a linear layer."""
+    """Two 3x3 convolutions of 16 and 32 channels, each with ReLU and 2x2 max pooling, and a linear layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,8 +41,27 @@ class Convolutional(nn.Module):
         return logits
 
 
-def build(model: str, weights: Mapping[str, NDArray[np.float32]]) -> nn.Module:
-    """The module with copies of these weights."""
-    module: nn.Module = Perceptron() if model == "mlp" else Convolutional()
-    module.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in weights.items()})
+def perceptron() -> nn.Module:
+    """The MLP."""
+    return Perceptron()
+
+
+def small_cnn() -> nn.Module:
+    """The small CNN."""
+    return Convolutional()
+
+
+def mobilenet_v2() -> nn.Module:
+    """timm's MobileNetV2 of a third of the width, for ten classes."""
+    import timm
+
+    module: nn.Module = timm.create_model("mobilenetv2_035", num_classes=10, drop_rate=0.0, drop_path_rate=0.0)
+    return module
+
+
+def resnet18() -> nn.Module:
+    """torchvision's ResNet-18 for ten classes."""
+    import torchvision
+
+    module: nn.Module = torchvision.models.resnet18(num_classes=10)
     return module
