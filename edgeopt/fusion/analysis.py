@@ -100,10 +100,10 @@ def _analyse(graph: ir.Graph, excluded: set[ir.Node]) -> tuple[Analysis, dict[ir
             continue
         inputs = [value for value in operands(node) if value is not None]
         if node in finite or (kind := _reduces(node)) is not None:
-            values = finite[node][0] if node in finite else tuple(inputs[:1])
-            level = max(_level(found, ready, value) for value in values)
+            looked_at = finite[node][0] if node in finite else tuple(inputs[:1])
+            level = max(_level(found, ready, value) for value in looked_at)
             kind = REDUCTIONS["Finite"] if node in finite else kind
-            found.reductions[node] = Reduction(level, kind or 0, values)
+            found.reductions[node] = Reduction(level, kind or 0, looked_at)
             ready[node.outputs[0]] = level + 1
             continue
         instruction = None if node in excluded else _instruction(found, node)
@@ -163,7 +163,7 @@ def _reduces(node: ir.Node) -> int | None:
 
 
 def _checked(node: ir.Node) -> tuple[tuple[ir.Value, ...], list[ir.Node]] | None:
-    """What a sum of products with zero looks at, see `edgeopt/training/graphs/finiteness.py`, and the nodes it takes."""
+    """What a sum of products with zero looks at (`edgeopt/training/graphs/finiteness.py`), and the nodes it takes."""
     if _reduces(node) is None:
         return None
     values: dict[ir.Value, None] = {}

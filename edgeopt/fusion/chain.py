@@ -227,9 +227,7 @@ class _Body:
                 continue
             inputs = [None if read is None else self.copies[read] for read in node.inputs]
             attributes = list(node.attributes.values())
-            twin = ir.Node(
-                node.domain, node.op_type, inputs, attributes, num_outputs=len(node.outputs), name=node.name
-            )
+            twin = ir.Node(node.domain, node.op_type, inputs, attributes, num_outputs=len(node.outputs), name=node.name)
             for old, new in zip(node.outputs, twin.outputs, strict=True):
                 new.name, new.type, new.shape = old.name, old.type, old.shape
                 self.copies[old] = new
@@ -240,6 +238,4 @@ class _Body:
 def chain_opsets(chain: Chain) -> dict[str, int]:
     """The operators' version of the graph that the nodes come from."""
     node = (chain.nodes or chain.reductions)[0]
-    graph = node.graph
-    assert graph is not None  # noqa: S101
-    return {"": graph.opset_imports[""]}
+    return {} if node.graph is None else {"": node.graph.opset_imports[""]}

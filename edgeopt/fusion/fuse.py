@@ -7,7 +7,6 @@ to do in one pass over memory. Without such a kernel a runtime runs the function
 from __future__ import annotations
 
 from collections.abc import Collection
-from itertools import count
 
 import onnx_ir as ir
 import onnx_ir.passes.common as common_passes

@@ -2,13 +2,14 @@
 
     version,
     inputs,  then of each its number of elements, or -1 for a number,
-    outputs, then of each its rank and shape, or -1 and the kind of reduction for a number, with rank and shape after it,
+    outputs, then of each its rank and shape; before them, for a reduction to a number, -1 and the kind of it,
     sections, then of each:
         loads, stores, reductions, instructions,
         of each instruction its code, its number of operands, and the operands,
         of each store the operand,
         of each reduction the operand and the output,
-        units, then of each its number of elements, input and offset of each load, output (-1 for none) and offset of each store.
+        units, then of each its number of elements, input and offset of each load, output (-1 for none) and offset of
+            each store.
 
 A section is the same arithmetic for several vectors, its units. An operand is four times a place plus what it is: 0 the
 result of an instruction, 1 a load, 2 an input that is a number, 3 a constant.

@@ -8,7 +8,17 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-__all__ = ["Piece", "constant", "is_number", "is_vector", "same_elements", "shape_of", "size_of", "splat", "split_sizes"]
+__all__ = [
+    "Piece",
+    "constant",
+    "is_number",
+    "is_vector",
+    "same_elements",
+    "shape_of",
+    "size_of",
+    "splat",
+    "split_sizes",
+]
 
 _VIEWS = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})
 _KINDS = (ir.DataType.FLOAT, ir.DataType.BOOL)

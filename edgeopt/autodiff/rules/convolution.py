@@ -14,7 +14,6 @@ from edgeopt.tracing.fusing import all_of, fused
 from edgeopt.tracing.shapes import Dim, is_static
 from edgeopt.tracing.site import Site
 
-
 # Of the input, in a group; with one there is a kernel of its own.
 _FEW_CHANNELS = 8
 

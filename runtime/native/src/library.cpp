@@ -129,3 +129,13 @@ EDGEOPT_EXPORT edgeopt::abi::Status* EDGEOPT_CALL RegisterCustomOps(
         check(api, abi::slot::AddCustomOpDomain(api)(options, domain_of(api)));
     });
 }
+
+// The names of the operators, each with a line of its own.
+EDGEOPT_EXPORT const char* edgeopt_native_operators() {
+    static const std::string names = [] {
+        std::string lines;
+        for (const edgeopt::Op& op : edgeopt::all_ops()) lines += op.name + "\n";
+        return lines;
+    }();
+    return names.c_str();
+}
