@@ -63,9 +63,10 @@ def _averages(n: Site, value: ir.Value) -> list[ir.Value]:
     found = []
     for use in value.uses():
         node = use.node
-        if node.domain or node.op_type != "ReduceMean" or len(node.inputs) < 2 or node.graph is not n.tracer.graph:
+        if node.domain or node.op_type != "ReduceMean" or node.graph is not n.tracer.graph:
             continue
-        given = ir.convenience.get_const_tensor(node.inputs[1])
+        reduced = node.inputs[1] if len(node.inputs) > 1 else None
+        given = None if reduced is None else ir.convenience.get_const_tensor(reduced)
         kept = node.attributes.get_int("keepdims", 1)
         if kept and given is not None and sorted(given.numpy().reshape(-1).tolist()) == axes:
             found.append(node.outputs[0])

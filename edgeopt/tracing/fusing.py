@@ -1,9 +1,9 @@
 """Stretches of a graph that stand for one operation, marked while they are recorded.
 
 A native kernel does in one pass what the plain nodes of a gradient rule do in ten. `fused` records the plain nodes
-between markers: an Enter for each operand, a Leave for each result. Everything that works on graphs sees plain nodes and
-two kinds of identities. When the graph is finished, `edgeopt.outlining` makes a call of a model-local function out of
-each stretch, or removes the markers.
+between markers: an Enter for each operand, a Leave for each result. Everything that works on graphs sees plain nodes
+and two kinds of identities. When the graph is finished, `edgeopt.outlining` makes a call of a model-local function out
+of each stretch, or removes the markers.
 
 Nothing inside is shared with what is outside, since it reads markers of its own; so no pass that merges equal nodes can
 tear it apart.
@@ -26,7 +26,7 @@ __all__ = ["ENTER", "LEAVE", "all_of", "drop_unread", "fused", "is_boundary", "n
 
 ENTER, LEAVE = "Enter", "Leave"
 
-_Body = Callable[..., "Array | None | Sequence[Array | None]"]
+_Body = Callable[..., "Array | Sequence[Array | None] | None"]
 
 
 def is_boundary(node: ir.Node) -> bool:

@@ -135,7 +135,7 @@ class Tracer:
         return self._known[key][0]
 
     def boundary(self, kind: str, array: Array, *behind: Array, **attributes: Any) -> Array:
-        """The array again, after a marker of `tracing.fusing` that reads others too, and which no other marker equals."""
+        """The array again, after a marker of `tracing.fusing`, which may read others too and is like no other."""
         values = [each.value for each in (array, *behind)]
         node = ir.Node(DOMAIN, kind, values, ir.convenience.convert_attributes(attributes), num_outputs=1)
         value = node.outputs[0]

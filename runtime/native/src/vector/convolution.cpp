@@ -132,13 +132,13 @@ bool in_panels(const Pool& pool, const Convolution& c, bool turned, const float*
     });
   }
   const std::ptrdiff_t features = c.features / c.group, panels = (features + kPanel - 1) / kPanel;
-  bool failed = false;
+  Failure failed;
   each(pool, c.group * panels, [&](std::ptrdiff_t i) {
     const std::ptrdiff_t group = i / panels, first = i % panels * kPanel;
     const Panel panel{group, group * features + first, smaller(kPanel, features - first), turned};
-    if (!one_panel(c, padded, panel, g, to_w)) failed = true;
+    if (!one_panel(c, padded, panel, g, to_w)) failed.note();
   });
-  return !failed;
+  return !failed.noted();
 }
 
 bool weight(const Pool& pool, const Convolution& c, const float* x, const float* g, float* to_w) {
@@ -261,14 +261,14 @@ bool input(const Pool& pool, const Convolution& c, const float* g, const float* 
     });
   const float* padded = as_it_is ? g : room.get();
   const std::ptrdiff_t channels = c.channels / c.group, panels = (channels + kPanel - 1) / kPanel;
-  bool failed = false;
-  for (std::ptrdiff_t i = 0; i < c.group * panels && !failed; ++i) {
+  Failure failed;
+  for (std::ptrdiff_t i = 0; i < c.group * panels && !failed.noted(); ++i) {
     const std::ptrdiff_t first = i % panels * kPanel;
     const Panel panel{i / panels, first, smaller(kPanel, channels - first), false};
     for (std::ptrdiff_t phase = 0; phase < c.stride_height * c.stride_width; ++phase)
-      if (!input_panel(pool, c, around, padded, w, panel, phase, to_x)) failed = true;
+      if (!input_panel(pool, c, around, padded, w, panel, phase, to_x)) failed.note();
   }
-  return !failed;
+  return !failed.noted();
 }
 
 }  // namespace

@@ -161,12 +161,12 @@ bool depthwise_weight(const Pool& pool, const Convolution& c, const float* x, co
   // Several images end to end are one long dot product.
   const std::ptrdiff_t images = smaller(larger(kAtOnce / (l.image * l.phases), 1), c.batch);
   const std::ptrdiff_t distance = images * l.image + l.reach + kLanes, length = round_up(images * l.image, kLanes);
-  bool failed = false;
+  Failure failed;
   each(pool, (c.channels + kChannels - 1) / kChannels, [&](std::ptrdiff_t task) {
     const std::ptrdiff_t room = l.phases * distance + length;
     Scratch scratch(room + times * parts * kTaps);
     if (!scratch) {
-      failed = true;
+      failed.note();
       return;
     }
     float *spread_x = scratch.get(), *laid_out = spread_x + l.phases * distance, *total = laid_out + length;
@@ -199,7 +199,7 @@ bool depthwise_weight(const Pool& pool, const Convolution& c, const float* x, co
         copy(to_w + (channel * times + m) * taps, total + m * parts * kTaps, taps);
     }
   });
-  return !failed;
+  return !failed.noted();
 }
 
 bool depthwise_input(const Pool& pool, const Convolution& c, const float* g, const float* w, float* to_x) {
@@ -212,11 +212,11 @@ bool depthwise_input(const Pool& pool, const Convolution& c, const float* g, con
   const bool whole = l.phases == c.stride_height * c.stride_width && c.pad_top >= 0 && c.pad_left >= 0 &&
                      l.rows * c.stride_height - c.pad_top >= c.height &&
                      l.pitch * c.stride_width - c.pad_left >= c.width;
-  bool failed = false;
+  Failure failed;
   each(pool, (c.channels + kChannels - 1) / kChannels, [&](std::ptrdiff_t task) {
     Scratch scratch(l.phases * distance + l.reach + length);
     if (!scratch) {
-      failed = true;
+      failed.note();
       return;
     }
     float *total = scratch.get(), *zeros = total + l.phases * distance, *laid_out = zeros + l.reach;
@@ -240,7 +240,7 @@ bool depthwise_input(const Pool& pool, const Convolution& c, const float* g, con
       }
     }
   });
-  return !failed;
+  return !failed.noted();
 }
 
 }  // namespace edgeopt::EDGEOPT_ISA

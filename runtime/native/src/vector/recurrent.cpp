@@ -64,12 +64,12 @@ struct Block {
 
 template <class Work>
 bool each_block(const Pool& pool, std::ptrdiff_t batch, const Work& work) {
-  bool failed = false;
+  Failure failed;
   each(pool, (batch + kTileRows - 1) / kTileRows, [&](std::ptrdiff_t task) {
     const Block block{task * kTileRows, smaller(kTileRows, batch - task * kTileRows)};
-    if (!work(block)) failed = true;
+    if (!work(block)) failed.note();
   });
-  return !failed;
+  return !failed.noted();
 }
 
 std::ptrdiff_t step_at(const Sequence& s, std::ptrdiff_t order) { return s.backwards ? s.time - 1 - order : order; }

@@ -63,6 +63,16 @@ class Scratch {
   void* memory_;
 };
 
+// Whether any of several threads has failed.
+class Failure {
+ public:
+  void note() { __atomic_store_n(&noted_, true, __ATOMIC_RELAXED); }
+  bool noted() const { return __atomic_load_n(&noted_, __ATOMIC_RELAXED); }
+
+ private:
+  bool noted_ = false;
+};
+
 inline void clear(float* p, std::ptrdiff_t count) {
   std::memset(p, 0, static_cast<std::size_t>(count) * sizeof(float));
 }
