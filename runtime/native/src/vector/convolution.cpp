@@ -167,7 +167,7 @@ std::ptrdiff_t positions_of(std::ptrdiff_t size, std::ptrdiff_t pad, std::ptrdif
                             std::ptrdiff_t* first) {
   // Elements x with (x + pad) % stride == phase; of the first, where it stands among those with padding.
   const std::ptrdiff_t start = (phase - pad % stride + stride) % stride;
-  *first = (start + pad) / stride;
+  *first = (start + pad - phase) / stride;
   return start >= size ? 0 : (size - start + stride - 1) / stride;
 }
 
@@ -236,10 +236,13 @@ bool input_panel(const Pool& pool, const Convolution& c, const Around& around, c
 bool input(const Pool& pool, const Convolution& c, const float* g, const float* w, float* to_x) {
   if (c.channels == c.group) return depthwise_input(pool, c, g, w, to_x);
   Around around;
-  around.top = (c.kernel_height - 1) * c.dilation_height / c.stride_height;
-  around.left = (c.kernel_width - 1) * c.dilation_width / c.stride_width;
-  const std::ptrdiff_t lowest = (c.height - 1 + c.pad_top) / c.stride_height + 1;
-  const std::ptrdiff_t rightmost = (c.width - 1 + c.pad_left) / c.stride_width + 1;
+  // Where padding is negative, the first elements lie before all windows.
+  around.top = (c.kernel_height - 1) * c.dilation_height / c.stride_height +
+               larger(0, (c.stride_height - 1 - c.pad_top) / c.stride_height);
+  around.left = (c.kernel_width - 1) * c.dilation_width / c.stride_width +
+                larger(0, (c.stride_width - 1 - c.pad_left) / c.stride_width);
+  const std::ptrdiff_t lowest = larger(c.height - 1 + c.pad_top, 0) / c.stride_height + 1;
+  const std::ptrdiff_t rightmost = larger(c.width - 1 + c.pad_left, 0) / c.stride_width + 1;
   around.height = around.top + larger(lowest, c.out_height);
   around.width = around.left + larger(rightmost, c.out_width);
   const std::ptrdiff_t plane = around.height * around.width;
