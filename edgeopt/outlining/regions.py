@@ -20,7 +20,8 @@ class Region:
     Attributes:
         leaves: Its Leave nodes, in the order of their positions.
         enters: Its Enter nodes, in the order of theirs.
-        nodes: What lies between, in graph order; constants included, which others may read too.
+        nodes: What lies between, each behind what it reads, in an order that depends on nothing else; constants
+            included, which others may read too.
     """
 
     leaves: tuple[ir.Node, ...]
@@ -105,8 +106,25 @@ def _region(
         for value in node.outputs:
             if value.is_graph_output() or any(owners.get(use.node, use.node) not in within for use in value.uses()):
                 return None
+    leaves = tuple(sorted(ends, key=lambda node: node.attributes["position"].as_int()))
     return Region(
-        leaves=tuple(sorted(ends, key=lambda node: node.attributes["position"].as_int())),
+        leaves=leaves,
         enters=tuple(enters[position] for position in sorted(enters)),
-        nodes=tuple(sorted(inside, key=place.__getitem__)),
+        nodes=tuple(_in_order([leaf.inputs[0] for leaf in leaves], inside)),
     )
+
+
+def _in_order(results: list[ir.Value | None], inside: set[ir.Node]) -> list[ir.Node]:
+    """The nodes behind what they read, by the order in which they are first needed."""
+    found: dict[ir.Node, None] = {}
+    waiting = [(value.producer(), False) for value in reversed(results) if value is not None]
+    while waiting:
+        node, is_ready = waiting.pop()
+        if node is None or node in found or node not in inside:
+            continue
+        if is_ready:
+            found[node] = None
+            continue
+        waiting.append((node, True))
+        waiting += [(value.producer(), False) for value in reversed(operands(node)) if value is not None]
+    return list(found)
