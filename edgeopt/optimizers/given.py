@@ -10,6 +10,7 @@ from edgeopt.errors import ConfigurationError
 from edgeopt.optimizers.base import Optimizer
 from edgeopt.optimizers.config import from_config
 from edgeopt.optimizers.groups import Group, ParameterGroups
+from edgeopt.optimizers.pairs import Pair
 from edgeopt.optimizers.registry import OPTIMIZER
 
 __all__ = ["OptimizerLike", "as_groups"]
@@ -50,6 +51,8 @@ def as_groups(optimizer: OptimizerLike, names: Mapping[int, str] | None = None) 
 def _as_rule(optimizer: Any, names: Mapping[int, str] | None) -> Optimizer | ParameterGroups:
     if isinstance(optimizer, (Optimizer, ParameterGroups)):
         return optimizer
+    if isinstance(optimizer, Pair):
+        return optimizer()
     if isinstance(optimizer, str) or (isinstance(optimizer, type) and issubclass(optimizer, Optimizer)):
         return OPTIMIZER.one(optimizer)
     if _is_optax(optimizer):
