@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
+import ml_dtypes
 import numpy as np
 
 from edgeopt import tracing
@@ -78,7 +79,8 @@ def widened(
 
 
 def decoded(kept: Kept, parts: Mapping[str, NumpyArray], param: NumpyArray) -> NumpyArray:
-    """A slot as the rule of a parameter knows it."""
+    """A slot as the rule of a parameter knows it; bfloat16 may lie in uint16, as it does in bundles."""
+    parts = {name: part.view(ml_dtypes.bfloat16) if part.dtype == np.uint16 else part for name, part in parts.items()}
     dtype = np.float32 if param.dtype == np.float16 else param.dtype
     return np.asarray(kept.form.decode(tracing, parts, param.shape, dtype)).astype(param.dtype)
 
