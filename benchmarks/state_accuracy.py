@@ -143,7 +143,7 @@ def digits() -> Task:
 
 def prose() -> Task:
     """Python's help pages: nine tenths to learn from."""
-    return _reading("\n".join(pydoc_data.topics.topics.values()), _seeded(Reader), 1200, 1e-3)
+    return _reading("\n".join(pydoc_data.topics.topics.values()), _seeded(Reader), 1200, 3e-3)
 
 
 def code(folder: Path) -> Task:

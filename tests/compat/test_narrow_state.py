@@ -28,9 +28,6 @@ NAMES = ["0.weight", "0.bias", "2.weight", "2.bias"]
 class _Foreign(torch.optim.Optimizer):
     """Keeps what it is told."""
 
-    def step(self, closure: Any = None) -> None:
-        raise NotImplementedError
-
 
 def bitsandbytes(params: Any, formula: str, bits: int = 8, smallest: int = 4096, **group: Any) -> Any:
     """As bitsandbytes.optim's classes are."""

@@ -13,7 +13,7 @@ import torch
 
 from edgeopt import tracing
 from edgeopt.compat.torch.narrow import keep, read_entry
-from edgeopt.optimizers import OPTIMIZER, Optimizer, initial_state
+from edgeopt.optimizers import OPTIMIZER, Optimizer, QuantizedState, initial_state
 from edgeopt.optimizers.kept import by_slot
 from edgeopt.quantization import FORMATS, Codebook
 from tests.quantization.reference.cases import CASES, Case
@@ -108,6 +108,7 @@ def test_a_state_goes_on_here_as_it_does_there(goldens, case):
 def test_trajectories_stay_together(goldens, case, train):
     """Over 200 steps the two stay as near as each stays to float32 (tier T5), or nearer."""
     rule = OPTIMIZER.make(case.ours, case.settings)
+    assert isinstance(rule, QuantizedState)
     exact, _ = train(rule.inner, numpy_namespace, start(), lambda _, i: gradients()[i], STEPS[2])
     ours, _ = train(rule, numpy_namespace, start(), lambda _, i: gradients()[i], STEPS[2])
     theirs = goldens[f"{case.reference}/param.{STEPS[2]}"]

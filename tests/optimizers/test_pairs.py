@@ -33,7 +33,8 @@ def test_every_rule_takes_a_format(name):
 
 
 def test_a_pair_is_a_rule_with_its_format():
-    assert AdamW8bit(1e-2, betas=(0.8, 0.9)) == AdamW(1e-2, betas=(0.8, 0.9), state="int8_dynamic")
+    alike: object = AdamW(1e-2, betas=(0.8, 0.9), state="int8_dynamic")
+    assert AdamW8bit(1e-2, betas=(0.8, 0.9)) == alike
     assert as_groups("adamw8bit:lr=0.1") == as_groups(AdamW8bit(lr=0.1))
     assert as_groups("paged_adamw_8bit") == as_groups(AdamW8bit) == as_groups(AdamW8bit())
     assert OPTIMIZER.build("Adam4bit") == Adam4bit()
