@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -9,11 +10,12 @@ import numpy as np
 import onnx_ir as ir
 import torch
 
+from edgeopt.canonical.copies import copied
 from edgeopt.errors import UnsupportedModelError
 from edgeopt.training.forward import ForwardGraph, ForwardModel
 from edgeopt_exporters.pytorch import checkpoints, written
 from edgeopt_exporters.pytorch.calling import unwrapped
-from edgeopt_exporters.pytorch.capture import Program, capture
+from edgeopt_exporters.pytorch.capture import Program, are_one, capture
 from edgeopt_exporters.pytorch.captured import tidy
 from edgeopt_exporters.pytorch.dimensions import distinguished
 from edgeopt_exporters.pytorch.explaining import explain
@@ -81,10 +83,14 @@ def from_torch(
     outputs = dict(zip((True, False), paired(trial, output), strict=True))
     programs, examples = _capture(module, examples)
     graphs: dict[bool, ForwardGraph] = {}
-    for training, program in programs.items():
+    # A module without dropout and the like is one program. To translate it takes most of the time.
+    once = outputs[True] == outputs[False] and are_one(programs[True], programs[False])
+    for training in (True,) if once else (True, False):
         with preserved(module), in_mode(module, training=training):
-            model = _translate(module, program, examples)
+            model = _translate(module, programs[training], examples)
             graphs[training] = to_forward_graph(model, module, examples, outputs[training])
+    if once:
+        graphs[False] = replace(graphs[True], model=copied(graphs[True].model))
     forgotten = (*graphs[False].updated_buffers, *graphs[False].updated_parameters)
     forward = ForwardModel(
         train=graphs[True],
