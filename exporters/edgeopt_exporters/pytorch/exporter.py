@@ -13,6 +13,7 @@ import torch
 from edgeopt.canonical.copies import copied
 from edgeopt.errors import UnsupportedModelError
 from edgeopt.training.forward import ForwardGraph, ForwardModel
+from edgeopt_exporters.phases import phase
 from edgeopt_exporters.pytorch import checkpoints, written
 from edgeopt_exporters.pytorch.calling import unwrapped
 from edgeopt_exporters.pytorch.capture import Program, are_one, capture
@@ -87,6 +88,7 @@ def from_torch(
     once = outputs[True] == outputs[False] and are_one(programs[True], programs[False])
     for training in (True,) if once else (True, False):
         with preserved(module), in_mode(module, training=training):
+            phase(f"torch translates the module for {'training' if training else 'evaluation'}")
             model = _translate(module, programs[training], examples)
             graphs[training] = to_forward_graph(model, module, examples, outputs[training])
     if once:
@@ -127,6 +129,7 @@ def _to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 
 def _capture(module: torch.nn.Module, examples: Examples) -> tuple[dict[bool, Program], Examples]:
     """Both modes, with the same dimensions symbolic."""
+    phase("torch captures the module")
     train, settled = _capture_mode(module, examples, training=True)
     evaluate, final = _capture_mode(module, settled, training=False)
     if final.dimensions != settled.dimensions:
