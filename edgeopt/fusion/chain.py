@@ -23,7 +23,7 @@ class Chain:
         outputs: The values that others read.
     """
 
-    def __init__(self, found: Analysis, level: int, graph: ir.Graph) -> None:
+    def __init__(self, found: Analysis, level: int) -> None:
         self.found, self.level = found, level
         self.nodes = [node for node in found.elements if found.parts[node.outputs[0]].level == level]
         self.reductions = [node for node, reduction in found.reductions.items() if reduction.level == level]
@@ -34,6 +34,7 @@ class Chain:
         written = [*self._parts, *(node.outputs[0] for node in self.reductions)]
         self.outputs = [value for value in written if self._is_read(value)]
         self.inputs: dict[ir.Value, int] = {}
+        self.loaded: set[ir.Value] = set()
         self.constants: dict[float, int] = {}
         self.program = self._encode()
 
@@ -46,7 +47,7 @@ class Chain:
         for component in self._components():
             section, units = _Component(self, component).encode()
             sections.setdefault(section, []).extend(units)
-        sizes = [-1 if splat(value) is not None else size_of(value) for value in self.inputs]
+        sizes = [size_of(value) if value in self.loaded else -1 for value in self.inputs]
         return encode(sizes, ports, list(sections.items()))
 
     def _port(self, value: ir.Value) -> OutputPort:
@@ -175,6 +176,7 @@ class _Component:
         cuts = sorted({0, self.size, *ends, *(begin for column in columns for _, begin in column)})
         for begin, end in pairwise(cuts):
             loads = [(self.chain.input(piece.value), offset) for piece, offset in _at(read, begin) if piece]
+            self.chain.loaded |= {piece.value for pieces in self.loads for piece in pieces}
             stores = [
                 (self.chain.outputs.index(piece.value) if piece else NOWHERE, offset)
                 for piece, offset in _at(rows, begin)

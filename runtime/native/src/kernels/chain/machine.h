@@ -45,7 +45,7 @@ private:
     struct Step {
         Loop loop = nullptr;
         std::uint32_t to = 0;
-        std::uint32_t from[3] = {0, 0, 0};
+        std::uint32_t from[4] = {0, 0, 0, 0};
     };
     struct Reduce {
         Reduction kind = Reduction::kNone;
@@ -57,9 +57,11 @@ private:
         std::vector<Reduce> reductions;
         std::uint32_t registers = 0;
         std::size_t block = 0;
+        std::uint32_t first_load = 0;
     };
 
-    Plan planned(const Section& section) const;
+    Plan planned(const Section& section, bool streaming) const;
+    bool is_large() const;
     void share_out();
     void stretch(const Stretch& stretch, const Tensors& tensors, float* scratch, double* reduced) const;
 
