@@ -17,10 +17,6 @@ inline constexpr std::size_t kForms = 16;
 struct Loops {
     const char* name;
     Loop of[kCodes][kForms];
-    // A copy that does not pass through the caches.
-    Loop stream;
-    // Waits until such copies are where others see them.
-    void (*fence)();
     double (*sum)(const float* values, std::size_t count);
     float (*largest)(const float* values, std::size_t count);
     float (*smallest)(const float* values, std::size_t count);

@@ -2,13 +2,8 @@
 // has internal linkage, and nothing comes from a header with inline functions: the linker must never choose code of one
 // instruction set for another.
 #include <math.h>
-#include <string.h>
 
 #include "loops.h"
-
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
 
 #if defined(__clang__)
 #define EDGEOPT_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
@@ -72,7 +67,7 @@ EDGEOPT_UNARY(Sqrt, sqrtf(x))
 EDGEOPT_UNARY(Reciprocal, 1.0F / x)
 EDGEOPT_UNARY(Exp, expf(x))
 EDGEOPT_UNARY(Log, logf(x))
-EDGEOPT_UNARY(Sign, x > 0.0F ? 1.0F : (x < 0.0F ? -1.0F : 0.0F))
+EDGEOPT_UNARY(Sign, x > 0.0F ? 1.0F : (x < 0.0F ? -1.0F : x * 0.0F))
 EDGEOPT_UNARY(Tanh, tanhf(x))
 EDGEOPT_UNARY(Sigmoid, 1.0F / (1.0F + expf(-x)))
 EDGEOPT_UNARY(Floor, floorf(x))
@@ -111,34 +106,6 @@ EDGEOPT_BINARY(SqrtAdd, sqrtf(x) + y)
 struct MulMulAdd {
     static float of(float x, float y, float z, float w) { return x * y + z * w; }
 };
-
-#if defined(__AVX512F__)
-void stream(float* to, const float* const* operands, std::size_t count) {
-    const float* const from = operands[0];
-    std::size_t i = 0;
-    for (; i < count && reinterpret_cast<std::uintptr_t>(to + i) % 64 != 0; ++i) to[i] = from[i];
-    for (; i + 16 <= count; i += 16) _mm512_stream_ps(to + i, _mm512_loadu_ps(from + i));
-    for (; i < count; ++i) to[i] = from[i];
-}
-#elif defined(__AVX2__)
-void stream(float* to, const float* const* operands, std::size_t count) {
-    const float* const from = operands[0];
-    std::size_t i = 0;
-    for (; i < count && reinterpret_cast<std::uintptr_t>(to + i) % 32 != 0; ++i) to[i] = from[i];
-    for (; i + 8 <= count; i += 8) _mm256_stream_ps(to + i, _mm256_loadu_ps(from + i));
-    for (; i < count; ++i) to[i] = from[i];
-}
-#else
-void stream(float* to, const float* const* operands, std::size_t count) {
-    memcpy(to, operands[0], count * sizeof(float));
-}
-#endif
-
-#if defined(__AVX2__)
-void fence() { _mm_sfence(); }
-#else
-void fence() {}
-#endif
 
 // Sums in several lanes, so that they run side by side; the order is always the same.
 constexpr std::size_t kLanes = 32;
@@ -231,8 +198,6 @@ void set_quaternary(Loops& loops, Code code) {
 Loops make_loops(const char* name) {
     Loops loops{};
     loops.name = name;
-    loops.stream = stream;
-    loops.fence = fence;
     loops.sum = sum;
     loops.largest = largest;
     loops.smallest = smallest;

@@ -18,9 +18,6 @@ constexpr std::size_t kCache = 3 * 1024;
 constexpr std::size_t kLongestBlock = 1024;
 constexpr std::size_t kShortestBlock = 64;
 
-// Elements of the outputs from which on they are written past the caches.
-constexpr std::int64_t kLarge = std::int64_t{1} << 22;
-
 // Elements that are worth another thread.
 constexpr std::int64_t kTask = 1 << 15;
 
@@ -35,15 +32,6 @@ struct Free {
 std::unique_ptr<float, Free> scratch_of(std::size_t count) {
     return std::unique_ptr<float, Free>(
         static_cast<float*>(::operator new(std::max<std::size_t>(count, 1) * sizeof(float), std::align_val_t{kAlignment})));
-}
-
-// Asks for what the next block reads, so that it is on its way while this one is computed.
-inline void fetch(const float* values, std::size_t count) {
-#if defined(__GNUC__)
-    for (std::size_t i = 0; i < count; i += kAlignment / sizeof(float)) __builtin_prefetch(values + i, 0, 2);
-#else
-    (void)values, (void)count;
-#endif
 }
 
 double start_of(Reduction kind) {
@@ -61,13 +49,12 @@ double combined(Reduction kind, double so_far, double more) {
 }  // namespace
 
 Machine::Machine(Program program) : program_(std::move(program)) {
-    const bool streaming = is_large();
-    for (const Section& section : program_.sections) plans_.push_back(planned(combined(section), streaming));
+    for (const Section& section : program_.sections) plans_.push_back(planned(combined(section)));
     share_out();
 }
 
 // Gives each result a register until it was read for the last time, or the memory of the output where it goes.
-Machine::Plan Machine::planned(const Section& section, bool streaming) const {
+Machine::Plan Machine::planned(const Section& section) const {
     const auto constants = static_cast<std::uint32_t>(program_.constants.size());
     const auto numbers = static_cast<std::uint32_t>(program_.inputs.size());
     const auto stores = static_cast<std::uint32_t>(section.stores.size());
@@ -77,7 +64,6 @@ Machine::Plan Machine::planned(const Section& section, bool streaming) const {
     const std::size_t count = section.instructions.size();
 
     Plan plan;
-    plan.first_load = first_load;
     std::vector<std::uint32_t> place(count, kNone);
     std::vector<std::size_t> last(count, 0);
     for (std::size_t i = 0; i < count; ++i) {
@@ -96,7 +82,7 @@ Machine::Plan Machine::planned(const Section& section, bool streaming) const {
         const Operand& operand = section.stores[i];
         if (operand.source != Source::kResult) continue;
         last[operand.place] = count;
-        if (!streaming && place[operand.place] == kNone) {
+        if (place[operand.place] == kNone) {
             place[operand.place] = first_store + i;
             copied[i] = false;
         }
@@ -156,8 +142,7 @@ Machine::Plan Machine::planned(const Section& section, bool streaming) const {
         Step step;
         step.to = first_store + i;
         for (std::uint32_t& from : step.from) from = slot(section.stores[i]);
-        const bool number = is_number(section.stores[i]);
-        step.loop = streaming && !number ? table.stream : table.of[static_cast<std::size_t>(Code::kCopy)][number ? 1 : 0];
+        step.loop = table.of[static_cast<std::size_t>(Code::kCopy)][is_number(section.stores[i]) ? 1 : 0];
         plan.steps.push_back(step);
     }
     for (const Reduced& reduced : section.reductions) {
@@ -177,13 +162,6 @@ Machine::Plan Machine::planned(const Section& section, bool streaming) const {
     plan.block = kCache / std::max<std::size_t>(streams, 1) / kShortestBlock * kShortestBlock;
     plan.block = std::clamp(plan.block, kShortestBlock, kLongestBlock);
     return plan;
-}
-
-// Whether so much is written that it will have left the caches before anyone reads it.
-bool Machine::is_large() const {
-    std::int64_t elements = 0;
-    for (const Output& output : program_.outputs) elements += output.size;
-    return elements >= kLarge;
 }
 
 // Cuts the work into tasks of about equal size, which depend on the program alone.
@@ -215,7 +193,6 @@ void Machine::run(std::size_t task, const Tensors& tensors, double* reduced) con
     }
     const auto scratch = scratch_of(floats);
     for (const Stretch& one : tasks_[task]) stretch(one, tensors, scratch.get(), reduced);
-    loops().fence();
 }
 
 void Machine::stretch(const Stretch& one, const Tensors& tensors, float* scratch, double* reduced) const {
@@ -246,9 +223,6 @@ void Machine::stretch(const Stretch& one, const Tensors& tensors, float* scratch
     const Loops& table = loops();
     for (std::int64_t left = one.end - one.begin; left > 0;) {
         const std::size_t count = std::min(static_cast<std::size_t>(left), plan.block);
-        for (std::size_t load = 0; load < section.loads; ++load) {
-            fetch(slots[plan.first_load + load] + count, std::min(static_cast<std::size_t>(left) - count, plan.block));
-        }
         for (const Step& step : plan.steps) {
             const float* const from[] = {slots[step.from[0]], slots[step.from[1]], slots[step.from[2]],
                                          slots[step.from[3]]};

@@ -57,11 +57,9 @@ private:
         std::vector<Reduce> reductions;
         std::uint32_t registers = 0;
         std::size_t block = 0;
-        std::uint32_t first_load = 0;
     };
 
-    Plan planned(const Section& section, bool streaming) const;
-    bool is_large() const;
+    Plan planned(const Section& section) const;
     void share_out();
     void stretch(const Stretch& stretch, const Tensors& tensors, float* scratch, double* reduced) const;
 
