@@ -14,7 +14,7 @@ EDGEOPT_TORCH_INDEX ?=
 OLDEST_PYTHON ?= >=3.10,<3.13
 
 .DELETE_ON_ERROR:
-.PHONY: help quickstart test test-full lint types format build native benchmark clean
+.PHONY: help quickstart test test-full lint types format build native bench clean
 .DEFAULT_GOAL := help
 
 # Caches of compiled modules halve the time of everything that starts Python often.
@@ -53,7 +53,7 @@ help:
 	@echo 'make format       let ruff rewrite the sources'
 	@echo 'make build        wheel and sdist in dist/'
 	@echo 'make native       the wheel of the native kernels in build/native/'
-	@echo 'make benchmark    one training step against PyTorch'
+	@echo 'make bench        training steps against every peer; parts of it: make bench WORKLOADS=mlp PEERS=torch THREADS=1 QUICK=1'
 	@echo 'make clean        remove what the others made'
 
 quickstart: .venv/quickstart.stamp
@@ -92,8 +92,14 @@ build: dist/stamp
 
 native: build/native/stamp
 
-benchmark: .venv/benchmark.stamp
-	$(RUN) benchmarks/training_step.py
+# WORKLOADS, PEERS and THREADS choose, as words or with commas; QUICK=1 hurries. What was measured before is kept.
+COMMA := ,
+bench = $(RUN) benchmarks/bench.py $(if $(PEERS),--peers $(subst $(COMMA), ,$(PEERS)))
+
+bench: .venv/benchmark.stamp
+	for peer in $$($(bench) --environments); do $(MAKE) build/peers/$$peer/stamp || echo "$$peer is not measured"; done
+	$(bench) $(if $(WORKLOADS),--workloads $(subst $(COMMA), ,$(WORKLOADS))) $(if $(QUICK),--quick) \
+	    $(if $(THREADS),--threads $(subst $(COMMA), ,$(THREADS))) $(if $(LOCK),--lock $(LOCK))
 
 clean:
 	rm -rf .venv .venv-base .venv-oldest dist build quickstart
@@ -134,8 +140,16 @@ torch = $(if $(EDGEOPT_TORCH_INDEX),$(UV) pip install --python $(1) $(2) --index
 wheel = $(UV) pip install --python $(1) --reinstall-package edgeopt "$$(echo dist/*.whl)$(2)"
 
 .venv/quickstart.stamp .venv/benchmark.stamp .venv/dev.stamp: .venv/%.stamp: dist/stamp
-	$(call torch,.venv,$(if $(filter dev,$*),'$(TORCHVISION)'))
+	$(call torch,.venv,$(if $(filter quickstart,$*),,'$(TORCHVISION)'))
 	$(call wheel,.venv,[$*])
+	@touch $@
+
+# What a peer needs, apart from ours: versions of packages here, where one peer would force another's.
+build/peers/%/stamp: benchmarks/peers/environments/%.txt .venv/stamp
+	$(UV) venv --clear --python $(RUN) build/peers/$*
+	$(if $(EDGEOPT_TORCH_INDEX),$(if $(shell grep -o '^torch==.*' $<),$(UV) pip install --python build/peers/$* \
+	    --index $(EDGEOPT_TORCH_INDEX) $(shell grep -o '^torch[a-z]*==.*' $<)))
+	$(UV) pip install --python build/peers/$* -r $<
 	@touch $@
 
 .venv-base/stamp: dist/stamp

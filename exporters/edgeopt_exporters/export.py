@@ -92,8 +92,9 @@ def export(
         dynamic_shapes: More symbolic dimensions, by input and axis: `{"tokens": {1: "sequence"}}`; or in one of the
             forms of `torch.export.export`.
         output: The model output that loss and metrics read, by name; the first by default. In an ONNX file, any tensor
-            will do: the logits in front of a Softmax. Of a module that returns more in training than in evaluation
-            (auxiliary heads), the training output that evaluation returns.
+            will do; where the first output is made by Softmax or Sigmoid and the loss reads logits, those in front of
+            it are the default, and predictions stay what they were. Of a module that returns more in training than in
+            evaluation (auxiliary heads), the training output that evaluation returns.
         batch_norm: Which statistics BatchNorm, and whatever else has running ones, uses in training. `"auto"`: those
             that the module or file says, except that a layer none of whose parameters train uses its running
             statistics, which stay as they are. `"train"`: the batch's, also in layers that do not train; a module's
@@ -158,6 +159,7 @@ def export(
             batch_norm=mode,
             fixed_inputs=fixed_inputs,
             output=output,
+            loss=settings["loss"],
             check=check,
         )
         bundle = Bundle.of(compose(forward, **settings))

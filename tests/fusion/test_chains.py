@@ -49,13 +49,8 @@ def chains_of(model: ir.Model) -> list[ir.Function]:
 @given(st.lists(st.integers(0, 9), min_size=2, max_size=14), st.integers(0, 2**31))
 def test_any_arithmetic_comes_out_the_same(choices: list[int], seed: int) -> None:
     rng = np.random.default_rng(seed)
-    inputs = {
-        "a": rng.normal(size=(3, 4)),
-        "b": rng.normal(size=(3, 4)),
-        "c": rng.normal(size=(5,)),
-        "s": np.array(0.5),
-    }
-    inputs = {key: value.astype(np.float32) for key, value in inputs.items()}
+    shapes: dict[str, tuple[int, ...]] = {"a": (3, 4), "b": (3, 4), "c": (5,), "s": ()}
+    inputs = {key: np.asarray(rng.normal(size=shape), np.float32) for key, shape in shapes.items()}
 
     def body(x: Arrays) -> Arrays:
         flat = xp.concat([xp.reshape(x["a"], [-1]), x["c"]])

@@ -1,0 +1,106 @@
+"""edgeopt: the bundle's step on stock ONNX Runtime ("plain"), or with the kernels of edgeopt-native ("native")."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from peers.base import Checked, Step
+from workloads import ADAMW, Batch, Workload
+from workloads.updates import gradients, mean_square
+
+if TYPE_CHECKING:
+    from edgeopt import Bundle
+
+PACKAGES = ("edgeopt", "onnxruntime", "numpy")
+
+BUNDLE = "bundle.edgeopt"
+
+
+def imports(workload: Workload, variant: str) -> None:
+    """Only the device runtime: neither PyTorch nor the exporter."""
+    if variant == "plain":
+        os.environ["EDGEOPT_NATIVE"] = "0"
+    import edgeopt_runtime.session  # noqa: F401 # the package loads its modules lazily
+
+
+def prepare(workload: Workload, variant: str, folder: Path) -> int:
+    """Export the module; both variants run the same file."""
+    with np.load(folder.parent / "weights.npz") as arrays:
+        weights = {name: arrays[name] for name in arrays.files}
+    if workload.update:
+        export_update(workload, weights).save(folder / BUNDLE)
+    else:
+        export_step(workload, weights).save(folder / BUNDLE)
+    return (folder / BUNDLE).stat().st_size
+
+
+def export_step(workload: Workload, weights: Mapping[str, Any]) -> Bundle:
+    """The training step in the manner of the README."""
+    import torch
+
+    import edgeopt
+
+    module = workload.module()
+    module.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()})
+    inputs, _ = workload.batch(0)
+    return edgeopt.export(
+        module,
+        torch.from_numpy(inputs),
+        loss=edgeopt.losses.CrossEntropy(class_axis=-1),
+        optimizer=edgeopt.optimizers.AdamW(lr=workload.lr, weight_decay=ADAMW["weight_decay"]),
+        trainable=workload.trainable,
+        verbose=False,
+    )
+
+
+def export_update(workload: Workload, weights: Mapping[str, Any]) -> Bundle:
+    """A bundle of one graph: the update, with gradients that lie in the state."""
+    from edgeopt import Bundle
+    from edgeopt.optimizers import AdamW, as_groups
+    from edgeopt.tracing import IR_VERSION, OPSET
+    from edgeopt.training.graphs.builder import GraphBuilder
+    from edgeopt.training.plan import group_numbers
+    from edgeopt.training.updating.groups import resolve
+    from edgeopt.training.updating.state import initial_state
+    from edgeopt.training.updating.update import update_groups
+    from edgeopt_runtime.manifest import Manifest
+
+    groups = resolve(as_groups(AdamW(lr=workload.lr, weight_decay=ADAMW["weight_decay"])), weights)
+    buffers = {f"gradient.{name}": value for name, value in gradients(workload.name).items()}
+    state = initial_state(weights, buffers, groups, seed=0)
+    builder = GraphBuilder("step", state)
+    update_groups(builder, groups, {name: builder.state(f"gradient.{name}") for name in weights}, {})
+    graph = builder.finish()
+    manifest = Manifest(
+        opset=OPSET,
+        ir_version=IR_VERSION,
+        minimum_onnxruntime="1.17.0",
+        tensors=tuple(state.tensors.values()),
+        accumulators=tuple(state.accumulators.values()),
+        joined=tuple(state.joined.values()),
+        hyperparameters=tuple(group_numbers(groups)),
+        inputs=(),
+        outputs=(),
+        signatures={"step": graph.signature},
+    )
+    return Bundle(manifest, {graph.signature.file: graph.model}, state.values)
+
+
+def load(workload: Workload, variant: str, folder: Path, threads: int) -> Step | Checked:
+    """A step of the device runtime."""
+    from edgeopt_runtime import TrainingSession
+
+    session = TrainingSession.load(folder / BUNDLE, threads=threads)
+    if workload.update:
+        return Checked(lambda batch: session.step({}), lambda: mean_square(session.parameters()))
+
+    def step(batch: Batch) -> float:
+        loss: float = session.step(batch)["loss"]
+        return loss
+
+    return step

@@ -1,0 +1,27 @@
+"""The columns of the report in their order."""
+
+from __future__ import annotations
+
+from peers.base import Peer
+
+__all__ = ["ANCHOR", "PEAKS", "PEERS"]
+
+# Takes part in every match: what others took is known relative to it, even if they were measured on another day.
+ANCHOR = "torch"
+
+_ALL = (
+    Peer("edgeopt", "ours", "", "plain", ours=True),
+    Peer("edgeopt-native", "ours", "native", "native", ours=True, artifact="edgeopt"),
+    Peer("torch", "pytorch", "torch"),
+    Peer("torch-foreach", "pytorch", "torch", "foreach"),
+    Peer("torch-fused", "pytorch", "torch", "fused"),
+    Peer("torch-compile", "pytorch", "torch", "compile"),
+)
+
+PEERS: dict[str, Peer] = {peer.name: peer for peer in _ALL}
+
+# They take part in every match too, but are no columns.
+PEAKS: dict[str, Peer] = {
+    peer.name: peer
+    for peer in (Peer("peak-gemm", "peaks", "torch", "gemm"), Peer("peak-copy", "peaks", "torch", "copy"))
+}
