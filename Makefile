@@ -36,6 +36,8 @@ NEWEST := tests/exporters/test_translations.py tests/exporters/test_singular_poi
 # Without a C++ compiler there are no native kernels, and their tests are left out.
 NATIVE := $(if $(shell command -v $(CXX) 2> /dev/null),build/native/stamp)
 NATIVE_SOURCES := $(shell find runtime/native -name __pycache__ -prune -o -print)
+NATIVE_KERNELS := $(filter-out %_avx2.cpp %_avx512.cpp,$(filter runtime/native/src/kernels/%.cpp,$(NATIVE_SOURCES)))
+NATIVE_CHECKS := $(patsubst runtime/native/checks/%.cpp,%,$(filter runtime/native/checks/%.cpp,$(NATIVE_SOURCES)))
 TORCH := $(shell sed -n 's/.*"\(torch>=[0-9.]*\)".*/\1/p' pyproject.toml)
 TORCHVISION := $(shell sed -n 's/.*"\(torchvision>=[0-9.]*\)".*/\1/p' pyproject.toml)
 # Directories too, so that a removed file counts as a change.
@@ -68,7 +70,7 @@ test: lint .venv/dev.stamp .venv-base/stamp .venv-oldest/stamp build/models/stam
 	@echo '== the oldest dependencies export'
 	.venv-oldest/bin/python .venv-oldest/bin/pytest -n auto --dist loadscope tests/exporters $(addprefix --ignore ,$(NEWEST))
 	@echo '== native kernels$(if $(NATIVE),, are left out: there is no C++ compiler)'
-	$(if $(NATIVE),build/native/checks)
+	for check in $(if $(NATIVE),$(NATIVE_CHECKS)); do build/native/checks/$$check || exit 1; done
 	.venv-oldest/bin/python .venv-oldest/bin/pytest tests/native
 	@echo '== everything, with the newest dependencies'
 	$(RUN) $(BIN)/pytest -n auto --dist loadscope $(addprefix --ignore ,$(COUNTED) $(FULL))
@@ -129,9 +131,11 @@ build/native/stamp: .venv/stamp $(NATIVE_SOURCES)
 	rm -rf build/native
 	$(UV) build --wheel --python $(RUN) --out-dir build/native runtime/native
 	$(UV) pip install --python $(RUN) --target build/native/site build/native/*.whl
-	$(CXX) -std=c++17 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -ffp-contract=off \
-	    runtime/native/checks/*.cpp $(filter-out %_avx2.cpp %_avx512.cpp,$(filter runtime/native/src/kernels/%.cpp,$(NATIVE_SOURCES))) \
-	    -o build/native/checks
+	mkdir build/native/checks
+	for check in $(NATIVE_CHECKS); do \
+	    $(CXX) -std=c++17 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -ffp-contract=off \
+	        runtime/native/checks/$$check.cpp $(NATIVE_KERNELS) -o build/native/checks/$$check || exit 1; \
+	done
 	@touch $@
 
 # Installs torch into the environment $(1), with the options $(2), from the index that was named, if one was.
