@@ -13,9 +13,11 @@ using namespace abi;
 
 // The table of operators.
 std::deque<Op> all_ops() {
-    return {
+    std::deque<Op> table = {
         ops::self_test(),
     };
+    for (int number = 1; number <= ops::kChains; ++number) table.push_back(ops::chain_op(number));
+    return table;
 }
 
 // An operator in the form that ONNX Runtime reads.
@@ -122,4 +124,14 @@ EDGEOPT_EXPORT edgeopt::abi::Status* EDGEOPT_CALL RegisterCustomOps(
     return guarded(api, "RegisterCustomOps", [&] {
         check(api, abi::slot::AddCustomOpDomain(api)(options, domain_of(api)));
     });
+}
+
+// The names of the operators, each with a line of its own.
+EDGEOPT_EXPORT const char* edgeopt_native_operators() {
+    static const std::string names = [] {
+        std::string lines;
+        for (const edgeopt::Op& op : edgeopt::all_ops()) lines += op.name + "\n";
+        return lines;
+    }();
+    return names.c_str();
 }
