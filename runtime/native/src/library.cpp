@@ -3,6 +3,7 @@
 #include <map>
 #include <mutex>
 
+#include "gradients/gradients.h"
 #include "ops/ops.h"
 
 namespace edgeopt {
@@ -17,6 +18,9 @@ std::deque<Op> all_ops() {
         ops::self_test(),
     };
     for (int number = 1; number <= ops::kChains; ++number) table.push_back(ops::chain_op(number));
+#if defined(EDGEOPT_GRADIENTS)
+    gradients::add_all(table);
+#endif
     return table;
 }
 
