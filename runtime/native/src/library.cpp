@@ -3,6 +3,7 @@
 #include <map>
 #include <mutex>
 
+#include "ops/gradients.h"
 #include "ops/ops.h"
 
 namespace edgeopt {
@@ -13,9 +14,15 @@ using namespace abi;
 
 // The table of operators.
 std::deque<Op> all_ops() {
-    return {
+    std::deque<Op> table{
         ops::self_test(),
     };
+    ops::add_activations(table);
+    ops::add_convolution(table);
+    ops::add_normalisation(table);
+    ops::add_recurrent(table);
+    ops::add_scattering(table);
+    return table;
 }
 
 // An operator in the form that ONNX Runtime reads.
