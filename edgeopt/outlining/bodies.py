@@ -58,7 +58,8 @@ def _copy_nodes(nodes: Iterable[ir.Node], copies: _Copies, prefix: str) -> Itera
         ]
         inputs = [None if value is None else copies[value] for value in node.inputs]
         outputs = [
-            _copy_value(value, f"{stem}_{position}" if value.name else "") for position, value in enumerate(node.outputs)
+            _copy_value(value, f"{stem}_{position}" if value.name else "")
+            for position, value in enumerate(node.outputs)
         ]
         copies.update(zip(node.outputs, outputs, strict=True))
         yield ir.Node(node.domain, node.op_type, inputs, attributes, outputs=outputs, name=stem)

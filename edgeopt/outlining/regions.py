@@ -53,9 +53,7 @@ def _apart(ends: list[ir.Node]) -> list[list[ir.Node]]:
     groups: list[list[ir.Node]] = []
     for node in ends:
         position = node.attributes["position"].as_int()
-        group = next(
-            (g for g in groups if all(other.attributes["position"].as_int() != position for other in g)), None
-        )
+        group = next((g for g in groups if all(other.attributes["position"].as_int() != position for other in g)), None)
         if group is None:
             groups.append([node])
         else:

@@ -95,7 +95,7 @@ def fused(operation: str, arrays: Sequence[Array], body: _Body, **attributes: An
     return list(leaving)
 
 
-def _as_list(results: Array | None | Sequence[Array | None]) -> list[Array | None]:
+def _as_list(results: Array | Sequence[Array | None] | None) -> list[Array | None]:
     return [results] if results is None or isinstance(results, Array) else list(results)
 
 

@@ -8,7 +8,6 @@ them once. It is recorded for the gradient, and the lowering then puts it in the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from edgeopt import tracing as xp
 from edgeopt.autodiff.recurrent.backward import Arriving, Leaving, in_steps, through_weights

@@ -58,7 +58,9 @@ def hard_swish(n: Site, g: Array) -> Array:
 def gelu(n: Site, g: Array) -> Array:
     """x Φ(x): Φ(x) + x φ(x); or the tanh approximation."""
     approximate = n.attr("approximate", "none")
-    return all_of(fused("GeluGrad", [g, n.x], _gelu_tanh if approximate == "tanh" else _gelu, approximate=approximate))[0]
+    return all_of(fused("GeluGrad", [g, n.x], _gelu_tanh if approximate == "tanh" else _gelu, approximate=approximate))[
+        0
+    ]
 
 
 def _gelu(g: Array, x: Array) -> Array:

@@ -10,8 +10,8 @@ import numpy as np
 from edgeopt import tracing as xp
 from edgeopt.autodiff.registry import regular, rule
 from edgeopt.tracing import Array, op
-from edgeopt.tracing.marks import WRITTEN
 from edgeopt.tracing.fusing import all_of, fused
+from edgeopt.tracing.marks import WRITTEN
 from edgeopt.tracing.site import Site
 
 _TWO_OVER_SQRT_PI = 2 / math.sqrt(math.pi)
@@ -227,7 +227,11 @@ def clip(n: Site, g: Array) -> list[Array | None]:
 
 
 def _has_constant_limits(n: Site) -> bool:
-    return not _limits_may_cross(n) and any(map(n.has, (1, 2))) and not any(n.has(i) and n.constant(i) is None for i in (1, 2))
+    return (
+        not _limits_may_cross(n)
+        and any(map(n.has, (1, 2)))
+        and not any(n.has(i) and n.constant(i) is None for i in (1, 2))
+    )
 
 
 def _between(n: Site, g: Array) -> Array:

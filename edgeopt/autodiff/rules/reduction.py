@@ -13,8 +13,8 @@ from edgeopt.autodiff.registry import rule
 from edgeopt.autodiff.rules.elementwise import indicator
 from edgeopt.tracing import Array, op
 from edgeopt.tracing.axes import positions
-from edgeopt.tracing.products import running_product
 from edgeopt.tracing.fusing import all_of, fused
+from edgeopt.tracing.products import running_product
 from edgeopt.tracing.site import Site
 
 
