@@ -227,11 +227,8 @@ def clip(n: Site, g: Array) -> list[Array | None]:
 
 
 def _has_constant_limits(n: Site) -> bool:
-    return (
-        not _limits_may_cross(n)
-        and any(map(n.has, (1, 2)))
-        and not any(n.has(i) and n.constant(i) is None for i in (1, 2))
-    )
+    there = [position for position in (1, 2) if n.has(position)]
+    return bool(there) and not _limits_may_cross(n) and all(n.constant(position) is not None for position in there)
 
 
 def _between(n: Site, g: Array) -> Array:

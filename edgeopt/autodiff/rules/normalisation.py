@@ -105,7 +105,7 @@ def _total(terms: list[Array]) -> Array | None:
 @rule("LayerNormalization")
 def layer_normalization(n: Site, g: Array | None, *statistics: Array | None) -> list[Array | None]:
     """Over the axes from `axis` on; mean and deviation are computed again, which is cheaper than keeping them."""
-    x, scale = n.x, n.input(1)
+    x = n.x
     axes = list(range(n.attr("axis", -1) % x.ndim, x.ndim))
     terms: list[Array] = []
     to_scale = to_bias = None

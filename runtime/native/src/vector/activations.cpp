@@ -15,13 +15,19 @@ inline void blocks(const Pool& pool, std::ptrdiff_t count, const Body& body) {
        [&](std::ptrdiff_t task) { body(task * kBlock, smaller((task + 1) * kBlock, count)); });
 }
 
-void between(const Pool& pool, std::ptrdiff_t count, const float* low, const float* high, const float* __restrict g,
-             const float* __restrict x, float* __restrict to_x) {
-  const int no_low = !low, no_high = !high;
+void between(const Pool& pool, std::ptrdiff_t count, const float* low, const float* high, const float* g, const float* x,
+             float* to_x) {
   const float lowest = low ? *low : 0.0f, highest = high ? *high : 0.0f;
   blocks(pool, count, [&](std::ptrdiff_t first, std::ptrdiff_t last) {
-    for (std::ptrdiff_t i = first; i < last; ++i)
-      to_x[i] = ((x[i] > lowest) | no_low) & ((x[i] < highest) | no_high) ? g[i] : 0.0f;
+    std::ptrdiff_t i = first;
+    for (; i + kLanes <= last; i += kLanes) {
+      const Vec value = load(x + i);
+      Vec passing = load(g + i);
+      if (low) passing = value > splat(lowest) ? passing : Vec{};
+      if (high) passing = value < splat(highest) ? passing : Vec{};
+      store(to_x + i, passing);
+    }
+    for (; i < last; ++i) to_x[i] = (!low || x[i] > lowest) && (!high || x[i] < highest) ? g[i] : 0.0f;
   });
 }
 

@@ -17,7 +17,7 @@ void* allocate(std::size_t bytes) {
 
 void release(void* memory) { std::free(memory); }
 
-#if defined(EDGEOPT_WIDER)
+#if defined(EDGEOPT_X86)
 #define EDGEOPT_TABLE(TYPE, NAME)                                                                        \
   namespace baseline { extern const TYPE NAME; }                                                         \
   namespace avx2 { extern const TYPE NAME; }                                                             \

@@ -3,7 +3,7 @@
 
 #include "gradients.h"
 
-namespace edgeopt::ops {
+namespace edgeopt::gradients {
 
 // Of two axes; where there is one, the first of them has size 1.
 struct Window {
@@ -18,4 +18,4 @@ struct Window {
     void check(const std::int64_t size[2], const std::int64_t positions[2]) const;
 };
 
-}  // namespace edgeopt::ops
+}  // namespace edgeopt::gradients

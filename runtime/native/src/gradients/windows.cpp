@@ -1,6 +1,6 @@
 #include "windows.h"
 
-namespace edgeopt::ops {
+namespace edgeopt::gradients {
 
 namespace {
 
@@ -42,4 +42,4 @@ void Window::check(const std::int64_t size[2], const std::int64_t positions[2]) 
     }
 }
 
-}  // namespace edgeopt::ops
+}  // namespace edgeopt::gradients

@@ -3,7 +3,7 @@
 
 #include "gradients.h"
 
-namespace edgeopt::ops {
+namespace edgeopt::gradients {
 
 namespace {
 
@@ -88,4 +88,4 @@ void add_normalisation(std::deque<Op>& table) {
     add_named(table, "LayerNormGrad", made<LayerNormGrad>);
 }
 
-}  // namespace edgeopt::ops
+}  // namespace edgeopt::gradients

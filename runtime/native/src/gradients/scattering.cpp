@@ -3,7 +3,7 @@
 
 #include "windows.h"
 
-namespace edgeopt::ops {
+namespace edgeopt::gradients {
 
 namespace {
 
@@ -80,4 +80,4 @@ void add_scattering(std::deque<Op>& table) {
     add_named(table, "GatherGrad", made<GatherGrad>);
 }
 
-}  // namespace edgeopt::ops
+}  // namespace edgeopt::gradients

@@ -7,7 +7,10 @@
 #include "../parallel.h"
 #include "../vector/pool.h"
 
-namespace edgeopt::ops {
+namespace edgeopt::gradients {
+
+// Adds all of them to the table.
+void add_all(std::deque<Op>& table);
 
 // Adds the operators to the table, each under as many names as a model may have bodies of it.
 void add_convolution(std::deque<Op>& table);
@@ -49,4 +52,4 @@ void require(bool condition, const char* what);
 // Threads of the session.
 Pool pool_of(const Context& context);
 
-}  // namespace edgeopt::ops
+}  // namespace edgeopt::gradients

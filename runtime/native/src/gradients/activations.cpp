@@ -5,7 +5,7 @@
 
 #include "gradients.h"
 
-namespace edgeopt::ops {
+namespace edgeopt::gradients {
 
 namespace {
 
@@ -79,4 +79,4 @@ void add_activations(std::deque<Op>& table) {
     add_named(table, "LogSoftmaxGrad", made<SoftmaxGrad<true>>);
 }
 
-}  // namespace edgeopt::ops
+}  // namespace edgeopt::gradients

@@ -3,7 +3,15 @@
 #include <algorithm>
 #include <cstdlib>
 
-namespace edgeopt::ops {
+namespace edgeopt::gradients {
+
+void add_all(std::deque<Op>& table) {
+    add_activations(table);
+    add_convolution(table);
+    add_normalisation(table);
+    add_recurrent(table);
+    add_scattering(table);
+}
 
 void add_named(std::deque<Op>& table, const char* name, std::unique_ptr<Kernel> (*make)(const Info& info)) {
     for (int number = 1; number <= kNames; ++number) {
@@ -46,4 +54,4 @@ Pool pool_of(const Context& context) {
             }};
 }
 
-}  // namespace edgeopt::ops
+}  // namespace edgeopt::gradients

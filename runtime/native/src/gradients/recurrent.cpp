@@ -13,7 +13,7 @@
 
 #include "gradients.h"
 
-namespace edgeopt::ops {
+namespace edgeopt::gradients {
 
 namespace {
 
@@ -145,4 +145,4 @@ void add_recurrent(std::deque<Op>& table) {
     add_named(table, "GRUBackward", made<Backward<Gru>>);
 }
 
-}  // namespace edgeopt::ops
+}  // namespace edgeopt::gradients

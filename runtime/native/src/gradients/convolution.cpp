@@ -1,9 +1,9 @@
-// `ConvWeightGrad` (x, g) and `ConvInputGrad` (g, w), the latter of depthwise convolutions.
+// `ConvWeightGrad` (x, g) and `ConvInputGrad` (g, w).
 #include "../vector/convolution.h"
 
 #include "windows.h"
 
-namespace edgeopt::ops {
+namespace edgeopt::gradients {
 
 namespace {
 
@@ -49,8 +49,10 @@ public:
 
     void run(const Context& context) const override {
         const Tensor g = context.input(0), w = context.input(1);
-        require(!g.shape.empty(), "the cotangent has a batch");
-        Shape x{g.shape[0], group_};
+        require(!g.shape.empty() && w.shape.size() > 2 && group_ > 0 && w.shape[1] < (std::int64_t{1} << 31) &&
+                    group_ < (std::int64_t{1} << 31),
+                "the cotangent has a batch, and the weight has channels");
+        Shape x{g.shape[0], w.shape[1] * group_};
         x.insert(x.end(), size_.begin(), size_.end());
         size_of(x);
         const Convolution c = geometry(window_, group_, x, g.shape);
@@ -74,4 +76,4 @@ void add_convolution(std::deque<Op>& table) {
     add_named(table, "ConvInputGrad", made<InputGrad>);
 }
 
-}  // namespace edgeopt::ops
+}  // namespace edgeopt::gradients
