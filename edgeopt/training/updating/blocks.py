@@ -25,8 +25,8 @@ __all__ = ["BLOCK_SIZE", "InBlocks", "block_of", "update_in_blocks"]
 #: thread; with several, ONNX Runtime shares the nodes of larger blocks among them, which costs more than it gains.
 BLOCK_SIZE = 1 << 15
 
-#: Parameters of fewer elements are updated whole; their copies in and out cost as much as blocks save.
-_SMALLEST = 1 << 18
+#: Parameters of fewer blocks are updated whole: they stay in a cache, and a Scan's steps cost as much as blocks save.
+_FEWEST = 8
 
 
 class InBlocks(NamedTuple):
@@ -48,7 +48,7 @@ class InBlocks(NamedTuple):
     check: Array | None
 
 
-def block_of(rule: Optimizer, param: Array, state: Mapping[str, Array], size: int = BLOCK_SIZE) -> int:
+def block_of(rule: Optimizer, param: Array, state: Mapping[str, Array], size: int) -> int:
     """The number of elements of a block, or 0 where the parameter is to be updated whole.
 
     Args:
@@ -61,10 +61,10 @@ def block_of(rule: Optimizer, param: Array, state: Mapping[str, Array], size: in
     count = math.prod(shape)
     alone = type(rule).update_all is Optimizer.update_all and rule.joins(np.zeros((1,) * param.ndim, param.dtype))
     alike = all(array.shape in (param.shape, ()) for array in state.values())
-    if not (size and alone and alike and len(shape) == param.ndim and count >= max(_SMALLEST, 2 * size)):
+    if not (size and alone and alike and len(shape) == param.ndim and count >= _FEWEST * size):
         return 0
     # The divisor nearest to what is wanted; none within a factor of two is no block.
-    lengths = [count // rows for rows in range(count // (2 * size), 2 * count // size + 1) if rows and not count % rows]
+    lengths = [count // rows for rows in range(-(-count // (2 * size)), 2 * count // size + 1) if not count % rows]
     return min(lengths, key=lambda length: abs(math.log(length / size)), default=0)
 
 

@@ -163,7 +163,7 @@ def _update_group(
         blocks = {
             unit.name: block
             for unit in group.units
-            if not unit.joined and (block := block_of(rule, params[unit.name], states[unit.name]))
+            if not unit.joined and (block := block_of(rule, params[unit.name], states[unit.name], group.block_size))
         }
         whole = [{name: values[name] for name in params if name not in blocks} for values in (params, grads, states)]
         moved, slots, shared = rule.update_all(xp, GroupArrays(*whole, shared), own, x["step"])
