@@ -56,9 +56,11 @@ def export(forward_model) -> Callable[..., Bundle]:
     return make
 
 
-def scans(bundle: Bundle, graph: str = "step.onnx") -> int:
-    """How many parameters the functions of a graph update in blocks."""
-    functions = onnx.load_from_string(bundle.graphs[graph]).functions
+def scans(bundle: Bundle) -> int:
+    """How many parameters the functions of the step update in blocks."""
+    graph = bundle.graphs["step.onnx"]
+    assert isinstance(graph, bytes)
+    functions = onnx.load_from_string(graph).functions
     return sum(node.op_type == "Scan" for function in functions for node in function.node)
 
 

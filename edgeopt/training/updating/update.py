@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from edgeopt.training.updating.units import Unit
 from edgeopt.transforms import Transform
 
 __all__ = ["add_update", "hyper_inputs", "run_transform", "update_groups"]
+
+T = TypeVar("T")
 
 
 def add_update(
@@ -165,8 +168,8 @@ def _update_group(
             for unit in group.units
             if not unit.joined and (block := block_of(rule, params[unit.name], states[unit.name], group.block_size))
         }
-        whole = [{name: values[name] for name in params if name not in blocks} for values in (params, grads, states)]
-        moved, slots, shared = rule.update_all(xp, GroupArrays(*whole, shared), own, x["step"])
+        whole = GroupArrays(_without(blocks, params), _without(blocks, grads), _without(blocks, states), shared)
+        moved, slots, shared = rule.update_all(xp, whole, own, x["step"])
         checks, known = [], set()
         for name, block in blocks.items():
             check = partial(_slot_to_check, builder, name)
@@ -200,6 +203,10 @@ def _update_group(
         if name in builder.updated_parameters:
             # The rule leaves it as the model has written it.
             builder.set_state(name, builder.parameter(name))
+
+
+def _without(names: Collection[str], values: Mapping[str, T]) -> dict[str, T]:
+    return {name: value for name, value in values.items() if name not in names}
 
 
 def _slot_to_check(builder: GraphBuilder, parameter: str, slot: str | None, value: Array) -> Array:

@@ -186,6 +186,7 @@ def _advice(error: Exception, batch: Mapping[str, NDArray[Any]]) -> str:
 
 def _check_graph(session: onnxruntime.InferenceSession, signature: Signature, manifest: Manifest) -> dict[str, str]:
     """Compare a graph with its signature; returns the dtype of each output."""
+    specs = {spec.name: spec for spec in manifest.memory}
     described: dict[str, tuple[str, tuple[int | str, ...]]] = {
         **{spec.name: (spec.dtype, spec.shape) for spec in manifest.inputs},
         **{spec.name: (spec.dtype, spec.shape) for spec in manifest.memory},
@@ -203,7 +204,8 @@ def _check_graph(session: onnxruntime.InferenceSession, signature: Signature, ma
     for output in signature.outputs:
         node = outputs[output.name]
         if output.tensor is not None:
-            types[output.name], shape = described[output.tensor]
+            spec = specs[output.tensor]
+            types[output.name], shape = spec.dtype, _shape_written(node.shape, spec.shape)
         elif output.kind == "output":
             types[output.name], shape = results[output.name]
             if types[output.name] == "bfloat16":
@@ -215,8 +217,6 @@ def _check_graph(session: onnxruntime.InferenceSession, signature: Signature, ma
             types[output.name], shape = _numpy_type(signature.file, node), ()
             if node.shape:
                 raise GraphError(f"{signature.file}: the metric `{output.name}` is not a scalar.")
-        if output.tensor is not None:
-            shape = _shape_written(node.shape, shape)
         _check_type(signature.file, node, types[output.name], shape)
     return types
 
