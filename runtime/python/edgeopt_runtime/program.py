@@ -201,6 +201,7 @@ def _check_graph(session: onnxruntime.InferenceSession, signature: Signature, ma
         _check_type(signature.file, inputs[port.name], *described[port.name])
     results = {spec.name: (spec.dtype, spec.shape) for spec in manifest.outputs}
     types = {}
+    shape: tuple[int | str, ...]
     for output in signature.outputs:
         node = outputs[output.name]
         if output.tensor is not None:
