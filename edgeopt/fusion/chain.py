@@ -11,6 +11,8 @@ from edgeopt.fusion.analysis import Analysis
 from edgeopt.fusion.instructions import COPY
 from edgeopt.fusion.programs import CONSTANT, LOAD, NOWHERE, NUMBER, RESULT, OutputPort, Section, Unit, encode, operand
 from edgeopt.fusion.values import Piece, shape_of, size_of, splat
+from edgeopt.tracing.copying import copy_graph
+from edgeopt.tracing.subgraphs import operands
 
 __all__ = ["Chain"]
 
@@ -210,7 +212,11 @@ class _Body:
             self.copies[value] = ir.Value(name=value.name, type=value.type, shape=value.shape)
             self.graph.inputs.append(self.copies[value])
         for value in chain.outputs:
-            self.graph.outputs.append(self.copy(value))
+            self.graph.outputs.append(self.copy(self._source(value)))
+
+    def _source(self, value: ir.Value) -> ir.Value:
+        """The value as the body computes it: in blocks, where the program has it for the whole vector."""
+        return self.chain.found.origins.get(value, value)
 
     def copy(self, value: ir.Value) -> ir.Value:
         """The value inside the body. Depth first, so that nodes come after those that they read."""
@@ -223,12 +229,18 @@ class _Body:
                 continue
             if node is None:
                 raise ValueError(f"{top.name} comes from outside the chain")
-            missing = [read for read in node.inputs if read is not None and read not in self.copies]
+            reads = [self._source(read) for read in operands(node) if read is not None]
+            missing = [read for read in reads if read not in self.copies]
             if missing:
                 pending += missing
                 continue
-            inputs = [None if read is None else self.copies[read] for read in node.inputs]
-            attributes = list(node.attributes.values())
+            inputs = [None if read is None else self.copies[self._source(read)] for read in node.inputs]
+            attributes = [
+                ir.AttrGraph(key, copy_graph(attribute.as_graph(), self.copies, f"{node.name}/"))
+                if attribute.type is ir.AttributeType.GRAPH
+                else attribute
+                for key, attribute in node.attributes.items()
+            ]
             twin = ir.Node(node.domain, node.op_type, inputs, attributes, num_outputs=len(node.outputs), name=node.name)
             for old, new in zip(node.outputs, twin.outputs, strict=True):
                 new.name, new.type, new.shape = old.name, old.type, old.shape
