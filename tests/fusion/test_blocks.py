@@ -17,18 +17,20 @@ from edgeopt_runtime.errors import NonFiniteLossError
 INPUTS = 2 * BLOCK_SIZE // 256
 
 
-@pytest.fixture(
-    scope="module", params=[AdamW(1e-2), SGD(1e-2, momentum=0.9), Lion(1e-3)], ids=lambda o: type(o).__name__
-)
+RULES: list[Optimizer] = [AdamW(1e-2), SGD(1e-2, momentum=0.9), Lion(1e-3)]
+
+
+@pytest.fixture(scope="module", params=RULES, ids=lambda rule: type(rule).__name__)
 def bundle(request: pytest.FixtureRequest) -> edgeopt.Bundle:
-    rule: Optimizer = request.param
     torch.manual_seed(0)
     model = torch.nn.Linear(INPUTS, 1280)
-    return edgeopt.export(model, torch.randn(3, INPUTS), loss="mse", optimizer=rule, verbose=False)
+    return edgeopt.export(model, torch.randn(3, INPUTS), loss="mse", optimizer=request.param, verbose=False)
 
 
 def functions_of(bundle: edgeopt.Bundle) -> dict[str, onnx.FunctionProto]:
-    model = onnx.load_model_from_string(bundle.graphs["step.onnx"])
+    step = bundle.graphs["step.onnx"]
+    assert isinstance(step, bytes)
+    model = onnx.load_model_from_string(step)
     return {function.name: function for function in model.functions}
 
 

@@ -35,7 +35,9 @@ def test_equals_torch(lowered, size, settings, bias):
     assert "MatMul" in found.operators
     pads = settings.get("pads", [0, 0])
     expected = torch.nn.functional.conv2d(
-        *map(torch.tensor, operands.values()),
+        torch.tensor(x),
+        torch.tensor(w),
+        torch.tensor(b) if bias else None,
         padding=pads[:2],
         stride=settings.get("strides", 1),
         dilation=settings.get("dilations", 1),
