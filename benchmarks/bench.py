@@ -135,6 +135,23 @@ def _facts(workload: str, folder: Path) -> dict[str, int]:
     return facts
 
 
+def _source(workload: str, folder: Path, kind: str) -> None:
+    """The workload as an ONNX file, made once, with a note of the failure if it fails.
+
+    Raises:
+        Failed: torch cannot export it.
+    """
+    failed = folder / f"{kind}.failed"
+    if not (folder / f"{kind}.onnx").exists() and not failed.exists():
+        script = HERE / "workloads" / "onnx_files.py"
+        command = [sys.executable, str(script), workload, str(folder), kind]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            failed.write_text(done.stderr.strip().splitlines()[-1])
+    if failed.exists():
+        raise Failed(f"torch's exporter: {failed.read_text()}")
+
+
 def _prepared(peer: Peer, workload: str, folder: Path) -> tuple[Entry, dict[str, Any]]:
     """What the peer needs for a match; made anew if it is not there or not of today's sources.
 
@@ -144,6 +161,8 @@ def _prepared(peer: Peer, workload: str, folder: Path) -> tuple[Entry, dict[str,
     own = folder / (peer.artifact or peer.name)
     interpreter = find_interpreter(peer.environment, peer.module)
     maker = PEERS.get(peer.artifact, peer)
+    if peer.source and not WORKLOADS[workload].update:
+        _source(workload, folder, peer.source)
     answer = own / "prepared.json"
     key = _key(maker, workload)
     if not answer.exists() or json.loads(answer.read_text())["key"] != key:

@@ -72,6 +72,8 @@ class Peer:
         environment: The virtual environment below `build/peers`; "" is the project's own.
         variant: What tells several columns of one module apart.
         ours: Whether it is not a peer but edgeopt.
+        source: The kind of ONNX file of the workload that it starts from, if any (workloads/onnx_files.py).
+        remark: What is different about what it computes, for the report.
         artifact: The peer whose artifact it runs; "" if it prepares its own.
     """
 
@@ -80,6 +82,8 @@ class Peer:
     environment: str
     variant: str = ""
     ours: bool = False
+    source: str = ""
+    remark: str = ""
     artifact: str = ""
 
 

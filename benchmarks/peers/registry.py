@@ -16,6 +16,15 @@ _ALL = (
     Peer("torch-foreach", "pytorch", "torch", "foreach"),
     Peer("torch-fused", "pytorch", "torch", "fused"),
     Peer("torch-compile", "pytorch", "torch", "compile"),
+    Peer(
+        "ort-training",
+        "ort_training",
+        "ort-training",
+        source="logits",
+        remark="weights decay after the update, and epsilon is added before the correction of the bias.",
+    ),
+    Peer("onnxsim", "onnx_sim", "onnxsim", source="loss", remark="Adam: it has no decay of weights."),
+    Peer("onnx-ad", "onnx_ad", "onnx-ad", source="loss", remark="it has no optimizer: AdamW is numpy's."),
 )
 
 PEERS: dict[str, Peer] = {peer.name: peer for peer in _ALL}
