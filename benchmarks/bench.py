@@ -169,7 +169,7 @@ def _prepared(peer: Peer, workload: str, folder: Path) -> tuple[Entry, dict[str,
         own.mkdir(parents=True, exist_ok=True)
         found = prepare(find_interpreter(maker.environment, maker.module), maker.name, workload, own)
         answer.write_text(json.dumps(found | {"key": key}))
-    return Entry(interpreter, own), json.loads(answer.read_text())
+    return Entry(interpreter, own, peer.compiles), json.loads(answer.read_text())
 
 
 def main() -> int:

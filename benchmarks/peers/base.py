@@ -73,6 +73,8 @@ class Peer:
         variant: What tells several columns of one module apart.
         ours: Whether it is not a peer but edgeopt.
         source: The kind of ONNX file of the workload that it starts from, if any (workloads/onnx_files.py).
+        narrow: Whether its state is an approximation; it has no part in comparisons with those that keep all bits.
+        compiles: Whether loading it takes minutes, which nobody should have to wait for.
         remark: What is different about what it computes, for the report.
         artifact: The peer whose artifact it runs; "" if it prepares its own.
     """
@@ -83,6 +85,8 @@ class Peer:
     variant: str = ""
     ours: bool = False
     source: str = ""
+    narrow: bool = False
+    compiles: bool = False
     remark: str = ""
     artifact: str = ""
 

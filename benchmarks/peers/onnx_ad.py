@@ -31,9 +31,7 @@ def prepare(workload: Workload, variant: str, folder: Path) -> int:
     parameters = json.loads((folder.parent / "loss.json").read_text())
     values = {each.name: onnx.numpy_helper.to_array(each) for each in model.graph.initializer}
     for name in parameters:
-        model.graph.input.append(
-            onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, values[name].shape)
-        )
+        model.graph.input.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, values[name].shape))
     kept = [each for each in model.graph.initializer if each.name not in set(parameters)]
     del model.graph.initializer[:]
     model.graph.initializer.extend(kept)

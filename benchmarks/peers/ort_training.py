@@ -58,9 +58,8 @@ def load(workload: Workload, variant: str, folder: Path, threads: int) -> Step:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     state = api.CheckpointState.load_checkpoint(str(folder / "checkpoint"))
-    module = api.Module(
-        str(folder / "training_model.onnx"), state, str(folder / "eval_model.onnx"), session_options=options
-    )
+    # Without the model for evaluation, which is invalid where BatchNorm trains.
+    module = api.Module(str(folder / "training_model.onnx"), state, session_options=options)
     optimizer = api.Optimizer(str(folder / "optimizer_model.onnx"), module)
     optimizer.set_learning_rate(workload.lr)
     module.train()

@@ -15,7 +15,7 @@ _ALL = (
     Peer("torch", "pytorch", "torch"),
     Peer("torch-foreach", "pytorch", "torch", "foreach"),
     Peer("torch-fused", "pytorch", "torch", "fused"),
-    Peer("torch-compile", "pytorch", "torch", "compile"),
+    Peer("torch-compile", "pytorch", "torch", "compile", compiles=True),
     Peer(
         "ort-training",
         "ort_training",
@@ -23,8 +23,18 @@ _ALL = (
         source="logits",
         remark="weights decay after the update, and epsilon is added before the correction of the bias.",
     ),
+    Peer(
+        "executorch",
+        "executorch",
+        "executorch",
+        remark="its wheel's portable kernels; it has no AdamW, PyTorch's runs on its weights.",
+    ),
     Peer("onnxsim", "onnx_sim", "onnxsim", source="loss", remark="Adam: it has no decay of weights."),
     Peer("onnx-ad", "onnx_ad", "onnx-ad", source="loss", remark="it has no optimizer: AdamW is numpy's."),
+    Peer("bitsandbytes", "narrow", "torch", "bitsandbytes"),
+    Peer("bitsandbytes-8bit", "narrow", "torch", "bitsandbytes-8bit", narrow=True),
+    Peer("torchao-8bit", "narrow", "torch", "torchao-8bit", narrow=True, compiles=True),
+    Peer("torchao-4bit", "narrow", "torch", "torchao-4bit", narrow=True, compiles=True),
 )
 
 PEERS: dict[str, Peer] = {peer.name: peer for peer in _ALL}

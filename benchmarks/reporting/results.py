@@ -23,6 +23,7 @@ __all__ = ["TOLERANCE", "Results"]
 # gradient is close to zero, made 0.01 at most.
 TOLERANCE = 0.05
 # Narrow state is an approximation on purpose.
+NARROW_TOLERANCE = 0.75
 COMPARED_STEPS = 6
 
 
@@ -73,14 +74,19 @@ class Results:
     def right(self, record: Record) -> bool:
         """Whether a peer trained, and the same as the anchor."""
         difference = self.difference(record)
-        return not record.cannot and difference is not None and difference < TOLERANCE
+        tolerance = NARROW_TOLERANCE if PEERS[record.peer].narrow else TOLERANCE
+        return not record.cannot and difference is not None and difference < tolerance
+
+    @staticmethod
+    def _rival(peer: str) -> bool:
+        return not PEERS[peer].ours and not PEERS[peer].narrow
 
     def fastest(self, workload: str, threads: int) -> Record | None:
         """The fastest peer that trained the same."""
         rivals = [
             record
             for (name, count, peer), record in self.cells.items()
-            if (name, count) == (workload, threads) and not PEERS[peer].ours and self.right(record)
+            if (name, count) == (workload, threads) and self._rival(peer) and self.right(record)
         ]
         return min(rivals, key=lambda record: record.over_anchor[1], default=None)
 
@@ -104,7 +110,7 @@ class Results:
         rivals = [
             record
             for (name, count, peer), record in self.cells.items()
-            if (name, count) == (workload, threads) and not PEERS[peer].ours and self.right(record)
+            if (name, count) == (workload, threads) and self._rival(peer) and self.right(record)
         ]
         return min(rivals, key=lambda record: record.memory_mib or math.inf, default=None)
 
