@@ -96,6 +96,7 @@ class Run:
         series, anchor = outcome.series[name], outcome.series[ANCHOR]
         low, middle, high = np.percentile(series.over(anchor), [25, 50, 75])
         record.over_anchor = (float(low), float(middle), float(high))
+        record.cpu_over_anchor = series.cpu_over(anchor)
         record.median_ms, record.processor_ms = series.median_ms, series.processor_ms
         record.memory_mib, record.losses = series.memory, series.losses
         record.first_step_seconds = float(np.median(series.first))
@@ -187,6 +188,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="folder for the report; the build folder by default")
     options = parser.parse_args()
     workloads, peers = select(options.workloads, WORKLOADS), select(options.peers, PEERS)
+    peers = {name: peer for name, peer in peers.items() if not peer.needs or find_spec(peer.needs)}
     if options.environments:
         print(*sorted({peer.environment for peer in (*peers.values(), *PEAKS.values()) if peer.environment}))
         return 0

@@ -55,7 +55,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Entry:
-    """Who takes part: the interpreter that runs it, the folder with what it prepared, and whether it compiles when it loads."""
+    """Who takes part: its interpreter, the folder with what it prepared, and whether it compiles when it loads."""
 
     interpreter: Path
     folder: Path

@@ -1,4 +1,4 @@
-"""ExecuTorch's training extension, with its portable kernels, as its wheel has them. It has no AdamW: PyTorch's steps."""
+"""ExecuTorch's training extension with the portable kernels of its wheel. It has no AdamW: PyTorch's steps."""
 
 from __future__ import annotations
 

@@ -36,7 +36,8 @@ def prepare(workload: Workload, variant: str, folder: Path) -> int:
     del model.graph.initializer[:]
     model.graph.initializer.extend(kept)
     onnx.save(reverse(model, inputs=parameters, outputs=["loss"], layout="onnx"), folder / "gradients.onnx")
-    np.savez(folder / "parameters.npz", **{name: values[name] for name in parameters})
+    first: dict[str, Any] = {name: values[name] for name in parameters}
+    np.savez(folder / "parameters.npz", **first)
     return sum((folder / name).stat().st_size for name in ("gradients.onnx", "parameters.npz"))
 
 

@@ -17,7 +17,7 @@ FILES = ("training_model.onnx", "eval_model.onnx", "optimizer_model.onnx", "chec
 
 def imports(workload: Workload, variant: str) -> None:
     """The package imports torch too."""
-    import onnxruntime.training.api
+    from onnxruntime.training import api  # noqa: F401
 
 
 def prepare(workload: Workload, variant: str, folder: Path) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +23,6 @@ BUNDLE = "bundle.edgeopt"
 
 def imports(workload: Workload, variant: str) -> None:
     """Only the device runtime: neither PyTorch nor the exporter."""
-    if variant == "plain":
-        os.environ["EDGEOPT_NATIVE"] = "0"
     import edgeopt_runtime.session  # noqa: F401 # the package loads its modules lazily
 
 
@@ -95,7 +93,9 @@ def load(workload: Workload, variant: str, folder: Path, threads: int) -> Step |
     """A step of the device runtime."""
     from edgeopt_runtime import TrainingSession
 
-    session = TrainingSession.load(folder / BUNDLE, threads=threads)
+    choice: dict[str, Any] = {"kernels": "plain" if variant == "plain" else "auto"}
+    known = choice if "kernels" in signature(TrainingSession.load).parameters else {}
+    session = TrainingSession.load(folder / BUNDLE, threads=threads, **known)
     if workload.update:
         return Checked(lambda batch: session.step({}), lambda: mean_square(session.parameters()))
 

@@ -11,7 +11,7 @@ ANCHOR = "torch"
 
 _ALL = (
     Peer("edgeopt", "ours", "", "plain", ours=True),
-    Peer("edgeopt-native", "ours", "native", "native", ours=True, artifact="edgeopt"),
+    Peer("edgeopt-native", "ours", "", "native", ours=True, artifact="edgeopt", needs="edgeopt_native"),
     Peer("torch", "pytorch", "torch"),
     Peer("torch-foreach", "pytorch", "torch", "foreach"),
     Peer("torch-fused", "pytorch", "torch", "fused"),
@@ -23,6 +23,8 @@ _ALL = (
         source="logits",
         remark="weights decay after the update, and epsilon is added before the correction of the bias.",
     ),
+    Peer("litert", "litert", "litert", remark="gradients written by hand, of its built-in operators."),
+    Peer("mnn", "mnn", "mnn", remark="Adam without decay of weights."),
     Peer(
         "executorch",
         "executorch",

@@ -1,8 +1,8 @@
 """Workloads for peers that start from an ONNX file: `python workloads/onnx_files.py WORKLOAD FOLDER KIND`.
 
 `loss.onnx` is the loss of a batch, with sizes fixed and every operator in the form of inference: BatchNorm is written
-out with the statistics of the batch. `logits.onnx` is what the documentation of onnxruntime-training asks for: logits from
-torch's older exporter, in training mode, with a free batch size.
+out with the statistics of the batch. `logits.onnx` is what the documentation of onnxruntime-training asks for: logits
+from torch's older exporter, in training mode, with a free batch size. A JSON file beside each names what trains.
 """
 
 from __future__ import annotations
@@ -63,11 +63,12 @@ class FlatLogits(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """A row for each label."""
-        return self.model(inputs).flatten(0, -2)
+        rows: torch.Tensor = self.model(inputs).flatten(0, -2)
+        return rows
 
 
 def write_out_norms(module: nn.Module) -> None:
-    """Replace each BatchNorm in training mode, in place, with what it computes; activations inside it stay behind it."""
+    """Replace each BatchNorm in training mode with what it computes, in place; an activation inside it stays."""
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, nn.BatchNorm2d) and child.training:
