@@ -12,6 +12,17 @@ ANCHOR = "torch"
 _ALL = (
     Peer("edgeopt", "ours", "", "plain", ours=True),
     Peer("edgeopt-native", "ours", "", "native", ours=True, artifact="edgeopt", needs="edgeopt_native"),
+    Peer("edgeopt-8bit", "ours", "", "plain-8bit", ours=True, narrow=True),
+    Peer(
+        "edgeopt-native-8bit",
+        "ours",
+        "",
+        "native-8bit",
+        ours=True,
+        narrow=True,
+        artifact="edgeopt-8bit",
+        needs="edgeopt_native",
+    ),
     Peer("torch", "pytorch", "torch"),
     Peer("torch-foreach", "pytorch", "torch", "foreach"),
     Peer("torch-fused", "pytorch", "torch", "fused"),

@@ -129,7 +129,7 @@ def _shares(results: Results, record: Record) -> str:
 
 
 def _ours(results: Results) -> list[str]:
-    return [name for name in results.columns if PEERS[name].ours]
+    return [name for name in results.columns if PEERS[name].ours and not PEERS[name].narrow]
 
 
 def _speeds(results: Results, threads: int) -> str:
