@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -9,9 +11,15 @@ from onnx import TensorProto, helper
 
 
 def test_attributes_shapes_and_threads_reach_the_kernels(library: str) -> None:
-    attributes = {"factor": 2.0, "offset": 3, "integers": [1, 2, 3], "numbers": [0.5, 0.25], "text": "hello"}
+    attributes: dict[str, Any] = {
+        "factor": 2.0,
+        "offset": 3,
+        "integers": [1, 2, 3],
+        "numbers": [0.5, 0.25],
+        "text": "hello",
+    }
     node = helper.make_node("EdgeoptSelfTest", ["a", "b"], ["c", "d"], domain="edgeopt", **attributes)
-    shapes = {"a": ["n", 3], "b": [], "c": ["n", 3], "d": []}
+    shapes: dict[str, Any] = {"a": ["n", 3], "b": [], "c": ["n", 3], "d": []}
     ports = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()}
     graph = helper.make_graph([node], "self_test", [ports["a"], ports["b"]], [ports["c"], ports["d"]])
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("edgeopt", 1)]
