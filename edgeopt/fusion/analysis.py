@@ -13,8 +13,10 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
+from edgeopt.fusion.blocks import unroll
 from edgeopt.fusion.instructions import COPY, INSTRUCTIONS, REDUCTIONS, Instruction
-from edgeopt.fusion.values import Piece, constant, is_vector, same_elements, shape_of, size_of, splat, split_sizes
+from edgeopt.fusion.reducing import checked, reduces
+from edgeopt.fusion.values import Piece, is_vector, same_elements, shape_of, size_of, splat, split_sizes
 from edgeopt.tracing.subgraphs import operands
 
 __all__ = ["Analysis", "Part", "Reduction", "analyse"]
@@ -45,12 +47,14 @@ class Analysis:
         parts: What they compute, in all shapes in which it is read.
         reductions: The reductions, by node.
         absorbed: Nodes that a reduction replaces.
+        origins: Of what stands for the results of an update in blocks, these results; see `blocks.unroll`.
     """
 
     elements: dict[ir.Node, Instruction] = field(default_factory=dict)
     parts: dict[ir.Value, Part] = field(default_factory=dict)
     reductions: dict[ir.Node, Reduction] = field(default_factory=dict)
     absorbed: dict[ir.Node, ir.Node] = field(default_factory=dict)
+    origins: dict[ir.Value, ir.Value] = field(default_factory=dict)
 
     def register(self, value: ir.Value) -> Part | None:
         """The part, if it is all that a node computes, in its order."""
@@ -73,10 +77,11 @@ class Analysis:
 
 
 def analyse(graph: ir.Graph) -> Analysis:
-    """Examine a body whose nodes are sorted."""
+    """Examine a body whose nodes are sorted; updates in blocks are written out as those of whole vectors, in place."""
+    origins = unroll(graph)
     excluded: set[ir.Node] = set()
     while True:
-        found, levels = _analyse(graph, excluded)
+        found, levels = _analyse(graph, excluded, origins)
         # A truth value does not leave its chain.
         leaving = {
             node
@@ -88,18 +93,21 @@ def analyse(graph: ir.Graph) -> Analysis:
         excluded |= leaving
 
 
-def _analyse(graph: ir.Graph, excluded: set[ir.Node]) -> tuple[Analysis, dict[ir.Node, int]]:
-    found = Analysis()
-    finite = {node: values for node in graph if (values := _checked(node)) is not None}
+def _analyse(
+    graph: ir.Graph, excluded: set[ir.Node], origins: dict[ir.Value, ir.Value]
+) -> tuple[Analysis, dict[ir.Node, int]]:
+    found = Analysis(origins=origins)
+    replaced = {value.producer() for value in origins.values()}
+    finite = {node: values for node in graph if (values := checked(node)) is not None}
     for node, (_, absorbed) in finite.items():
         found.absorbed.update(dict.fromkeys(absorbed, node))
     ready: dict[ir.Value, int] = {}  # the level from which on other nodes can read it
     levels: dict[ir.Node, int] = {}
     for node in graph:
-        if node in found.absorbed:
+        if node in found.absorbed or node in replaced:
             continue
         inputs = [value for value in operands(node) if value is not None]
-        if node in finite or (kind := _reduces(node)) is not None:
+        if node in finite or (kind := reduces(node)) is not None:
             looked_at = finite[node][0] if node in finite else tuple(inputs[:1])
             level = max(_level(found, ready, value) for value in looked_at)
             kind = REDUCTIONS["Finite"] if node in finite else kind
@@ -149,65 +157,6 @@ def _instruction(found: Analysis, node: ir.Node) -> Instruction | None:
     # Truth values are read from registers only.
     loaded = [value for value in vectors if found.register(value) is None]
     return instruction if vectors and fit and all(value.dtype == ir.DataType.FLOAT for value in loaded) else None
-
-
-def _reduces(node: ir.Node) -> int | None:
-    """The kind of a reduction of all elements to one number."""
-    if node.domain or node.op_type != "ReduceSum" or not is_vector(node.inputs[0]):
-        return None
-    source, shape = node.inputs[0], shape_of(node.outputs[0])
-    axes = node.inputs[1] if len(node.inputs) > 1 else None
-    if source is None or source.dtype != ir.DataType.FLOAT or shape is None or any(length != 1 for length in shape):
-        return None
-    return REDUCTIONS["ReduceSum"] if axes is None or constant(axes) is not None else None
-
-
-def _checked(node: ir.Node) -> tuple[tuple[ir.Value, ...], list[ir.Node]] | None:
-    """What a sum of products with zero looks at (`edgeopt/training/graphs/finiteness.py`), and the nodes it takes."""
-    if _reduces(node) is None:
-        return None
-    values: dict[ir.Value, None] = {}
-    nodes: list[ir.Node] = []
-    if not _products(node.inputs[0], values, nodes):
-        return None
-    # What others read too has to stay.
-    inside = {node, *nodes}
-    fits = all(use.node in inside for inner in nodes for output in inner.outputs for use in output.uses())
-    outputs = any(output.is_graph_output() for inner in nodes for output in inner.outputs)
-    return (tuple(values), nodes) if fits and not outputs else None
-
-
-def _products(value: ir.Value | None, values: dict[ir.Value, None], nodes: list[ir.Node]) -> bool:
-    node = None if value is None else value.producer()
-    if node is None or node.domain:
-        return False
-    first, *others = node.inputs
-    if node.op_type == "Concat":
-        nodes.append(node)
-        return all(_products(part, values, nodes) for part in node.inputs)
-    if node.op_type == "MatMul" and first is not None and splat(first) == 0.0:
-        nodes.append(node)
-        return _terminals(others[0], values, nodes)
-    if node.op_type == "Mul" and others[0] is not None and splat(others[0]) == 0.0:
-        nodes.append(node)
-        return _terminals(first, values, nodes)
-    return False
-
-
-def _terminals(value: ir.Value | None, values: dict[ir.Value, None], nodes: list[ir.Node]) -> bool:
-    """The values that were put together, in other shapes."""
-    if value is None or value.dtype != ir.DataType.FLOAT:
-        return False
-    node = value.producer()
-    alone = len(value.uses()) == 1 and not value.is_graph_output()
-    if node is not None and alone and same_elements(node):
-        nodes.append(node)
-        return _terminals(node.inputs[0], values, nodes)
-    if node is not None and alone and node.op_type == "Concat":
-        nodes.append(node)
-        return all(_terminals(part, values, nodes) for part in node.inputs)
-    values[value] = None
-    return True
 
 
 def _joins(node: ir.Node) -> bool:

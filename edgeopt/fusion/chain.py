@@ -11,6 +11,8 @@ from edgeopt.fusion.analysis import Analysis
 from edgeopt.fusion.instructions import COPY
 from edgeopt.fusion.programs import CONSTANT, LOAD, NOWHERE, NUMBER, RESULT, OutputPort, Section, Unit, encode, operand
 from edgeopt.fusion.values import Piece, shape_of, size_of, splat
+from edgeopt.tracing.copying import copy_graph
+from edgeopt.tracing.subgraphs import operands
 
 __all__ = ["Chain"]
 
@@ -23,7 +25,7 @@ class Chain:
         outputs: The values that others read.
     """
 
-    def __init__(self, found: Analysis, level: int, graph: ir.Graph) -> None:
+    def __init__(self, found: Analysis, level: int) -> None:
         self.found, self.level = found, level
         self.nodes = [node for node in found.elements if found.parts[node.outputs[0]].level == level]
         self.reductions = [node for node, reduction in found.reductions.items() if reduction.level == level]
@@ -34,6 +36,7 @@ class Chain:
         written = [*self._parts, *(node.outputs[0] for node in self.reductions)]
         self.outputs = [value for value in written if self._is_read(value)]
         self.inputs: dict[ir.Value, int] = {}
+        self.loaded: set[ir.Value] = set()
         self.constants: dict[float, int] = {}
         self.program = self._encode()
 
@@ -46,7 +49,7 @@ class Chain:
         for component in self._components():
             section, units = _Component(self, component).encode()
             sections.setdefault(section, []).extend(units)
-        sizes = [-1 if splat(value) is not None else size_of(value) for value in self.inputs]
+        sizes = [size_of(value) if value in self.loaded else -1 for value in self.inputs]
         return encode(sizes, ports, list(sections.items()))
 
     def _port(self, value: ir.Value) -> OutputPort:
@@ -175,6 +178,7 @@ class _Component:
         cuts = sorted({0, self.size, *ends, *(begin for column in columns for _, begin in column)})
         for begin, end in pairwise(cuts):
             loads = [(self.chain.input(piece.value), offset) for piece, offset in _at(read, begin) if piece]
+            self.chain.loaded |= {piece.value for pieces in self.loads for piece in pieces}
             stores = [
                 (self.chain.outputs.index(piece.value) if piece else NOWHERE, offset)
                 for piece, offset in _at(rows, begin)
@@ -208,7 +212,11 @@ class _Body:
             self.copies[value] = ir.Value(name=value.name, type=value.type, shape=value.shape)
             self.graph.inputs.append(self.copies[value])
         for value in chain.outputs:
-            self.graph.outputs.append(self.copy(value))
+            self.graph.outputs.append(self.copy(self._source(value)))
+
+    def _source(self, value: ir.Value) -> ir.Value:
+        """The value as the body computes it: in blocks, where the program has it for the whole vector."""
+        return self.chain.found.origins.get(value, value)
 
     def copy(self, value: ir.Value) -> ir.Value:
         """The value inside the body. Depth first, so that nodes come after those that they read."""
@@ -221,12 +229,18 @@ class _Body:
                 continue
             if node is None:
                 raise ValueError(f"{top.name} comes from outside the chain")
-            missing = [read for read in node.inputs if read is not None and read not in self.copies]
+            reads = [self._source(read) for read in operands(node) if read is not None]
+            missing = [read for read in reads if read not in self.copies]
             if missing:
                 pending += missing
                 continue
-            inputs = [None if read is None else self.copies[read] for read in node.inputs]
-            attributes = list(node.attributes.values())
+            inputs = [None if read is None else self.copies[self._source(read)] for read in node.inputs]
+            attributes = [
+                ir.AttrGraph(key, copy_graph(attribute.as_graph(), self.copies, f"{node.name}/"))
+                if attribute.type is ir.AttributeType.GRAPH
+                else attribute
+                for key, attribute in node.attributes.items()
+            ]
             twin = ir.Node(node.domain, node.op_type, inputs, attributes, num_outputs=len(node.outputs), name=node.name)
             for old, new in zip(node.outputs, twin.outputs, strict=True):
                 new.name, new.type, new.shape = old.name, old.type, old.shape

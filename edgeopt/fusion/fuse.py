@@ -11,7 +11,7 @@ from collections.abc import Collection
 import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
-from edgeopt.fusion.analysis import analyse
+from edgeopt.fusion.analysis import Analysis, analyse
 from edgeopt.fusion.chain import Chain
 from edgeopt.tracing.subgraphs import remove_unused
 from edgeopt.tracing.tracer import DOMAIN
@@ -47,9 +47,12 @@ def fuse(function: ir.Function, taken: Collection[str]) -> list[ir.Function]:
     found = analyse(function.graph)
     chains: list[ir.Function] = []
     levels = {part.level for part in found.parts.values()} | {entry.level for entry in found.reductions.values()}
-    ready = [chain for level in sorted(levels) if (chain := _chain(function, found, level)) is not None]
-    for chain, name in zip(ready, free, strict=False):
-        chains.append(_call(function, chain, name))
+    ready = [chain for level in sorted(levels) if (chain := _chain(found, level)) is not None]
+    # Every body is copied before the first call is put in, since calls take the place of what others read.
+    named = [(name, chain, chain.body()) for chain, name in zip(ready, free, strict=False)]
+    written: dict[ir.Value, ir.Value] = {}
+    for name, chain, body in named:
+        chains.append(_call(function, chain, name, body, written))
     if chains:
         function.graph.opset_imports[DOMAIN] = 1
         remove_unused(function.graph)
@@ -63,14 +66,15 @@ def unfuse(model: ir.Model) -> None:
         common_passes.InlinePass(is_chain)(model)
 
 
-def _chain(function: ir.Function, found: object, level: int) -> Chain | None:
-    chain = Chain(found, level, function.graph)  # type: ignore[arg-type]
+def _chain(found: Analysis, level: int) -> Chain | None:
+    chain = Chain(found, level)
     return chain if len(chain.nodes) + len(chain.reductions) >= _LEAST else None
 
 
-def _call(function: ir.Function, chain: Chain, name: str) -> ir.Function:
-    """Replace the nodes of a chain by a call."""
-    body = chain.body()
+def _call(
+    function: ir.Function, chain: Chain, name: str, body: ir.Graph, written: dict[ir.Value, ir.Value]
+) -> ir.Function:
+    """Replace the nodes of a chain by a call, and note what it writes in the place of their values."""
     body.name = name
     constants = sorted(chain.constants, key=chain.constants.__getitem__)
     attributes = [
@@ -78,10 +82,12 @@ def _call(function: ir.Function, chain: Chain, name: str) -> ir.Function:
         ir.AttrFloat32s("constants", constants),
         ir.AttrString("of", function.name),
     ]
-    node = ir.Node(DOMAIN, name, list(chain.inputs), attributes, num_outputs=len(chain.outputs), name=name.lower())
+    inputs = [written.get(value, value) for value in chain.inputs]
+    node = ir.Node(DOMAIN, name, inputs, attributes, num_outputs=len(chain.outputs), name=name.lower())
     for old, new in zip(chain.outputs, node.outputs, strict=True):
         new.name, old.name = old.name, f"{old.name}/plain"
         new.type, new.shape = old.type, old.shape
+        written[old] = new
         old.replace_all_uses_with(new, replace_graph_outputs=True)
     function.graph.append(node)
     declared = [ir.Attr(attribute.name, ir.AttributeType.UNDEFINED, None) for attribute in attributes]

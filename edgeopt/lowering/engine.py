@@ -16,6 +16,7 @@ from edgeopt.lowering import products as _products  # noqa: F401  # fills the ta
 from edgeopt.lowering import recurrent as _recurrent  # noqa: F401  # fills the table
 from edgeopt.lowering import reductions as _reductions  # noqa: F401  # fills the table
 from edgeopt.lowering import resize as _resize  # noqa: F401  # fills the table
+from edgeopt.lowering import small_images as _small_images  # noqa: F401  # fills the table
 from edgeopt.lowering import spatial as _spatial  # noqa: F401  # fills the table
 from edgeopt.lowering import spectral as _spectral  # noqa: F401  # fills the table
 from edgeopt.lowering import unread as _unread  # noqa: F401  # fills the table

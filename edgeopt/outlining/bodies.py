@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 import onnx_ir as ir
 
 from edgeopt.outlining.regions import Region
+from edgeopt.tracing.copying import Copies, copy_nodes, copy_value
 from edgeopt.tracing.tracer import DOMAIN, OPSET
 
 __all__ = ["OWN", "RESULTS", "fingerprint", "function_of"]
@@ -18,20 +19,18 @@ OWN = frozenset({"region", "position", "operation"})
 #: The attribute that says which of the operation's results a node has.
 RESULTS = "results"
 
-_Copies = dict[ir.Value, ir.Value]
-
 
 def function_of(region: Region, name: str) -> ir.Function:
     """A function with copies of the stretch's nodes; its inputs and outputs are named after their order.
 
     The names of the operation's attributes are declared: the body does not read them, a native kernel does.
     """
-    copies: _Copies = {}
+    copies: Copies = {}
     inputs = []
     for position, node in enumerate(region.enters):
-        copies[node.outputs[0]] = _copy_value(node.outputs[0], f"operand_{position}")
+        copies[node.outputs[0]] = copy_value(node.outputs[0], f"operand_{position}")
         inputs.append(copies[node.outputs[0]])
-    nodes = list(_copy_nodes(region.nodes, copies, ""))
+    nodes = list(copy_nodes(region.nodes, copies, ""))
     outputs = []
     for leaf in region.leaves:
         value = copies[leaf.inputs[0]]  # type: ignore[index]  # a marker has its operand
@@ -41,37 +40,6 @@ def function_of(region: Region, name: str) -> ir.Function:
     given = [*(key for key in region.leaves[0].attributes if key not in OWN), RESULTS]
     declared = [ir.Attr(key, ir.AttributeType.UNDEFINED, None) for key in given]
     return ir.Function(DOMAIN, name, graph=graph, attributes=declared)
-
-
-def _copy_value(value: ir.Value, name: str) -> ir.Value:
-    return ir.Value(name=name, type=value.type, shape=value.shape, const_value=value.const_value)
-
-
-def _copy_nodes(nodes: Iterable[ir.Node], copies: _Copies, prefix: str) -> Iterator[ir.Node]:
-    for index, node in enumerate(nodes):
-        stem = f"{prefix}{node.op_type.lower()}_{index}"
-        attributes = [
-            ir.AttrGraph(key, _copy_graph(attribute.as_graph(), copies, f"{stem}_"))
-            if attribute.type is ir.AttributeType.GRAPH
-            else attribute
-            for key, attribute in node.attributes.items()
-        ]
-        inputs = [None if value is None else copies[value] for value in node.inputs]
-        outputs = [
-            _copy_value(value, f"{stem}_{position}" if value.name else "")
-            for position, value in enumerate(node.outputs)
-        ]
-        copies.update(zip(node.outputs, outputs, strict=True))
-        yield ir.Node(node.domain, node.op_type, inputs, attributes, outputs=outputs, name=stem)
-
-
-def _copy_graph(graph: ir.Graph, copies: _Copies, prefix: str) -> ir.Graph:
-    inputs = []
-    for position, value in enumerate(graph.inputs):
-        copies[value] = _copy_value(value, f"{prefix}operand_{position}")
-        inputs.append(copies[value])
-    nodes = list(_copy_nodes(graph, copies, prefix))
-    return ir.Graph(inputs, [copies[value] for value in graph.outputs], nodes=nodes, name=f"{prefix}body")
 
 
 def fingerprint(region: Region) -> str:

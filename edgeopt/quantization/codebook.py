@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -37,9 +37,9 @@ class Codebook(Format):
         ConfigurationError: The table is not ascending or too long, or a block is empty or odd.
     """
 
-    table: tuple[float, ...]
+    table: tuple[float, ...] = field(repr=False)
     block: int = 256
-    codes: tuple[int, ...] | None = None
+    codes: tuple[int, ...] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         require(1 < len(self.table) <= 256, f"a table has 2 to 256 values, got {len(self.table)}")

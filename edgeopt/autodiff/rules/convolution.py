@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgeopt.autodiff.correlation import correlation
+from edgeopt.autodiff.input_gradient import input_gradient
 from edgeopt.autodiff.registry import rule
 from edgeopt.autodiff.windows import Window, pad, same_padding, window_of
 from edgeopt.tracing import Array, op
@@ -45,11 +46,11 @@ def _input_gradient(g: Array, w: Array, x: Array, window: Window, group: int) ->
     few = isinstance(width, int) and 1 < width < _FEW_CHANNELS
     if few or not window.is_common or not is_static(x.shape[2:]):
         # The kernel computes whole vectors of channels, or the size is not known.
-        return transposed_convolution(g, w, x, window, group)
+        return input_gradient(g, w, x, window, group)
     size = [int(dim) for dim in x.shape[2:] if isinstance(dim, int)]
 
     def plain(g: Array, w: Array) -> Array:
-        return transposed_convolution(g, w, x, window, group)
+        return input_gradient(g, w, x, window, group)
 
     return all_of(fused("ConvInputGrad", [g, w], plain, size=size, **window.attributes(group)))[0]
 
@@ -103,26 +104,6 @@ def _unknown_kernel(n: Site) -> str | None:
 
 def _sum_to_channels(g: Array) -> Array:
     return op.ReduceSum(g, [0, *range(2, g.ndim)], keepdims=0)
-
-
-def transposed_convolution(g: Array, w: Array, x: Array, window: Window, group: int) -> Array:
-    """The adjoint of a convolution with respect to its input `x`."""
-    remainders = window.remainders(x.shape[2:])
-    # Where the size is not known, leave room for the longest remainder and cut the result.
-    room = [stride - 1 if r is None else r for r, stride in zip(remainders, window.strides, strict=True)]
-    result = op.ConvTranspose(
-        g,
-        w,
-        strides=window.strides,
-        dilations=window.dilations,
-        pads=[*window.begin, *window.end] if window.is_padded else None,
-        output_padding=room if any(room) else None,
-        group=group,
-    )
-    if None in remainders:
-        axes = list(range(2, x.ndim))
-        result = op.Slice(result, [0] * len(axes), op.Shape(x, start=2), axes)
-    return result.with_shape(x.shape)
 
 
 def transposed_window(n: Site) -> tuple[Window, Array | None]:

@@ -82,18 +82,20 @@ def _through_batch(n: Site, g: Array, mean: Array, inverse: Array) -> list[Array
 
     def plain(g: Array, x: Array, scale: Array, mean: Array, inverse: Array) -> list[Array | None]:
         axes = [0, *range(2, x.ndim)]
-        centred = x - mean
-        count = xp.astype(op.Size(x), x.dtype) / xp.astype(op.Size(scale), x.dtype)
-        sum_g = op.ReduceSum(g, axes, keepdims=1)
-        sum_gx = op.ReduceSum(g * centred, axes, keepdims=1)
+        centred, inverses = x - mean, reshape_like(inverse, scale)
+        to_bias = op.ReduceSum(g, axes, keepdims=0)
+        to_scale = op.ReduceSum(g * centred, axes, keepdims=0) * inverses
         to_x = None
         if n.needs[0]:
-            # With x^ the normalised input: dx = scale/deviation (g - mean(g) - x^ mean(g x^)). The channels' factors
-            # are multiplied before they meet the large tensors.
-            slope = sum_gx * (inverse * inverse) / count
-            to_x = (g - (centred * slope + sum_g / count)) * (per_channel(scale, x) * inverse)
-        to_scale = reshape_like(sum_gx * inverse, scale) if n.needs[1] else None
-        return [to_x, to_scale, reshape_like(sum_g, scale) if n.needs[2] else None]
+            # With x^ the normalised input: dx = scale/deviation (g - mean(g) - x^ mean(g x^)). All factors are
+            # multiplied as vectors, and the normalisation itself serves to scale and shift the channels in one pass.
+            gain = scale * inverses
+            share = gain * (xp.astype(op.Size(scale), x.dtype) / xp.astype(op.Size(x), x.dtype))
+            ones, zeros = xp.ones_like(scale), xp.zeros_like(scale)
+            slope = to_scale * inverses * share
+            shifted = op.BatchNormalization(centred, slope, to_bias * share, zeros, ones, epsilon=0.0)
+            to_x = g * per_channel(gain, x) - shifted.with_shape(x.shape)
+        return [to_x, to_scale if n.needs[1] else None, to_bias if n.needs[2] else None]
 
     return fused("BatchNormGrad", [g, n.x, n.input(1), mean, inverse], plain)
 

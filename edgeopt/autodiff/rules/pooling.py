@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from edgeopt import tracing as xp
 from edgeopt.autodiff.arrays import expand_like, reshape_like
+from edgeopt.autodiff.input_gradient import transposed_convolution
 from edgeopt.autodiff.registry import rule
-from edgeopt.autodiff.rules.convolution import transposed_convolution
 from edgeopt.autodiff.rules.elementwise import passing
 from edgeopt.autodiff.windows import images_of, pad, pooling_ends, same_padding, window_of
 from edgeopt.tracing import Array, op

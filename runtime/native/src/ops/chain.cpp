@@ -27,7 +27,7 @@ public:
                             " elements, and not those of the program");
             }
             tensors.inputs.push_back(is_number ? nullptr : input.floats("a vector"));
-            tensors.numbers.push_back(is_number ? number(input) : 0.0F);
+            tensors.numbers.push_back(input.size == 1 ? number(input) : 0.0F);
         }
         for (std::size_t i = 0; i < program.outputs.size(); ++i) {
             const Tensor output = context.output(i, program.outputs[i].shape);

@@ -7,11 +7,11 @@
 
 namespace edgeopt::chain {
 
-// to[i] = f(a[i], b[i], c[i]); operands that the instruction does not take are not read. `to` may be one of the operands.
-using Loop = void (*)(float* to, const float* a, const float* b, const float* c, std::size_t count);
+// to[i] = f(a[i], b[i], c[i], d[i]); operands that the instruction does not take are not read. `to` may be one of the operands.
+using Loop = void (*)(float* to, const float* const* from, std::size_t count);
 
-inline constexpr std::size_t kCodes = static_cast<std::size_t>(Code::kEnd);
-inline constexpr std::size_t kForms = 8;
+inline constexpr std::size_t kCodes = static_cast<std::size_t>(Code::kAll);
+inline constexpr std::size_t kForms = 16;
 
 // Loops by instruction and form: bit i says that operand i is one number instead of a vector.
 struct Loops {

@@ -2,7 +2,6 @@
 // has internal linkage, and nothing comes from a header with inline functions: the linker must never choose code of one
 // instruction set for another.
 #include <math.h>
-#include <string.h>
 
 #include "loops.h"
 
@@ -19,24 +18,37 @@ namespace edgeopt::chain {
 namespace {
 
 template <typename F, bool A>
-void unary(float* to, const float* a, const float*, const float*, std::size_t count) {
+void unary(float* to, const float* const* from, std::size_t count) {
+    const float* const a = from[0];
     const float x = *a;
     EDGEOPT_INDEPENDENT
     for (std::size_t i = 0; i < count; ++i) to[i] = F::of(A ? x : a[i]);
 }
 
 template <typename F, bool A, bool B>
-void binary(float* to, const float* a, const float* b, const float*, std::size_t count) {
+void binary(float* to, const float* const* from, std::size_t count) {
+    const float *const a = from[0], *const b = from[1];
     const float x = *a, y = *b;
     EDGEOPT_INDEPENDENT
     for (std::size_t i = 0; i < count; ++i) to[i] = F::of(A ? x : a[i], B ? y : b[i]);
 }
 
 template <typename F, bool A, bool B, bool C>
-void ternary(float* to, const float* a, const float* b, const float* c, std::size_t count) {
+void ternary(float* to, const float* const* from, std::size_t count) {
+    const float *const a = from[0], *const b = from[1], *const c = from[2];
     const float x = *a, y = *b, z = *c;
     EDGEOPT_INDEPENDENT
     for (std::size_t i = 0; i < count; ++i) to[i] = F::of(A ? x : a[i], B ? y : b[i], C ? z : c[i]);
+}
+
+template <typename F, bool A, bool B, bool C, bool D>
+void quaternary(float* to, const float* const* from, std::size_t count) {
+    const float *const a = from[0], *const b = from[1], *const c = from[2], *const d = from[3];
+    const float x = *a, y = *b, z = *c, w = *d;
+    EDGEOPT_INDEPENDENT
+    for (std::size_t i = 0; i < count; ++i) {
+        to[i] = F::of(A ? x : a[i], B ? y : b[i], C ? z : c[i], D ? w : d[i]);
+    }
 }
 
 #define EDGEOPT_UNARY(NAME, EXPRESSION)                      \
@@ -55,7 +67,7 @@ EDGEOPT_UNARY(Sqrt, sqrtf(x))
 EDGEOPT_UNARY(Reciprocal, 1.0F / x)
 EDGEOPT_UNARY(Exp, expf(x))
 EDGEOPT_UNARY(Log, logf(x))
-EDGEOPT_UNARY(Sign, x > 0.0F ? 1.0F : (x < 0.0F ? -1.0F : 0.0F))
+EDGEOPT_UNARY(Sign, x > 0.0F ? 1.0F : (x < 0.0F ? -1.0F : x * 0.0F))
 EDGEOPT_UNARY(Tanh, tanhf(x))
 EDGEOPT_UNARY(Sigmoid, 1.0F / (1.0F + expf(-x)))
 EDGEOPT_UNARY(Floor, floorf(x))
@@ -80,8 +92,19 @@ EDGEOPT_BINARY(LessOrEqual, x <= y ? 1.0F : 0.0F)
 EDGEOPT_BINARY(Greater, x > y ? 1.0F : 0.0F)
 EDGEOPT_BINARY(GreaterOrEqual, x >= y ? 1.0F : 0.0F)
 
-struct Where {
-    static float of(float x, float y, float z) { return x != 0.0F ? y : z; }
+#define EDGEOPT_TERNARY(NAME, EXPRESSION)                             \
+    struct NAME {                                                     \
+        static float of(float x, float y, float z) { return EXPRESSION; } \
+    };
+EDGEOPT_TERNARY(Where, x != 0.0F ? y : z)
+EDGEOPT_TERNARY(MulAdd, x* y + z)
+EDGEOPT_TERNARY(MulSub, x* y - z)
+EDGEOPT_TERNARY(SubMul, x - y * z)
+EDGEOPT_TERNARY(MulDiv, x* y / z)
+EDGEOPT_BINARY(SqrtAdd, sqrtf(x) + y)
+
+struct MulMulAdd {
+    static float of(float x, float y, float z, float w) { return x * y + z * w; }
 };
 
 // Sums in several lanes, so that they run side by side; the order is always the same.
@@ -143,14 +166,33 @@ void set_binary(Loops& loops, Code code) {
 template <typename F>
 void set_ternary(Loops& loops, Code code) {
     Loop* forms = loops.of[static_cast<std::size_t>(code)];
-    forms[0] = ternary<F, false, false, false>;
-    forms[1] = ternary<F, true, false, false>;
-    forms[2] = ternary<F, false, true, false>;
-    forms[3] = ternary<F, true, true, false>;
-    forms[4] = ternary<F, false, false, true>;
-    forms[5] = ternary<F, true, false, true>;
-    forms[6] = ternary<F, false, true, true>;
-    forms[7] = ternary<F, true, true, true>;
+    for (std::size_t form = 0; form < kForms; form += 8) {
+        forms[form] = ternary<F, false, false, false>;
+        forms[form + 1] = ternary<F, true, false, false>;
+        forms[form + 2] = ternary<F, false, true, false>;
+        forms[form + 3] = ternary<F, true, true, false>;
+        forms[form + 4] = ternary<F, false, false, true>;
+        forms[form + 5] = ternary<F, true, false, true>;
+        forms[form + 6] = ternary<F, false, true, true>;
+        forms[form + 7] = ternary<F, true, true, true>;
+    }
+}
+
+template <typename F, bool C, bool D>
+void set_half(Loop* forms) {
+    forms[0] = quaternary<F, false, false, C, D>;
+    forms[1] = quaternary<F, true, false, C, D>;
+    forms[2] = quaternary<F, false, true, C, D>;
+    forms[3] = quaternary<F, true, true, C, D>;
+}
+
+template <typename F>
+void set_quaternary(Loops& loops, Code code) {
+    Loop* forms = loops.of[static_cast<std::size_t>(code)];
+    set_half<F, false, false>(forms);
+    set_half<F, true, false>(forms + 4);
+    set_half<F, false, true>(forms + 8);
+    set_half<F, true, true>(forms + 12);
 }
 
 Loops make_loops(const char* name) {
@@ -191,6 +233,12 @@ Loops make_loops(const char* name) {
     set_unary<IsNaN>(loops, Code::kIsNaN);
     set_unary<IsInf>(loops, Code::kIsInf);
     set_ternary<Where>(loops, Code::kWhere);
+    set_ternary<MulAdd>(loops, Code::kMulAdd);
+    set_ternary<MulSub>(loops, Code::kMulSub);
+    set_ternary<SubMul>(loops, Code::kSubMul);
+    set_quaternary<MulMulAdd>(loops, Code::kMulMulAdd);
+    set_ternary<MulDiv>(loops, Code::kMulDiv);
+    set_binary<SqrtAdd>(loops, Code::kSqrtAdd);
     return loops;
 }
 

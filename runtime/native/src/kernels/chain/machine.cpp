@@ -1,5 +1,7 @@
 #include "machine.h"
 
+#include "combine.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -11,8 +13,8 @@ namespace edgeopt::chain {
 
 namespace {
 
-// Floats that a block's registers and runs of memory may take together: most of a first cache of 32 KiB.
-constexpr std::size_t kCache = 6 * 1024;
+// Floats that a block's registers and runs of memory may take together: short enough that the processor overlaps a loop with the next.
+constexpr std::size_t kCache = 3 * 1024;
 constexpr std::size_t kLongestBlock = 1024;
 constexpr std::size_t kShortestBlock = 64;
 
@@ -47,7 +49,7 @@ double combined(Reduction kind, double so_far, double more) {
 }  // namespace
 
 Machine::Machine(Program program) : program_(std::move(program)) {
-    for (const Section& section : program_.sections) plans_.push_back(planned(section));
+    for (const Section& section : program_.sections) plans_.push_back(planned(combined(section)));
     share_out();
 }
 
@@ -66,6 +68,7 @@ Machine::Plan Machine::planned(const Section& section) const {
     std::vector<std::size_t> last(count, 0);
     for (std::size_t i = 0; i < count; ++i) {
         last[i] = i;
+        if (section.instructions[i].code == Code::kAll) continue;
         for (int k = 0; k < section.instructions[i].count; ++k) {
             const Operand& operand = section.instructions[i].operands[k];
             if (operand.source == Source::kResult) last[operand.place] = i;
@@ -104,9 +107,10 @@ Machine::Plan Machine::planned(const Section& section) const {
     std::vector<std::uint32_t> free;
     for (std::size_t i = 0; i < count; ++i) {
         const Instruction& instruction = section.instructions[i];
+        if (instruction.code == Code::kAll) continue;
         Step step;
         std::size_t form = 0;
-        for (int k = 0; k < 3; ++k) {
+        for (int k = 0; k < 4; ++k) {
             // Loops look at the first element of each operand; those that there are not are the first one again.
             const Operand& operand = instruction.operands[k < instruction.count ? k : 0];
             step.from[k] = slot(operand);
@@ -220,7 +224,9 @@ void Machine::stretch(const Stretch& one, const Tensors& tensors, float* scratch
     for (std::int64_t left = one.end - one.begin; left > 0;) {
         const std::size_t count = std::min(static_cast<std::size_t>(left), plan.block);
         for (const Step& step : plan.steps) {
-            step.loop(slots[step.to], slots[step.from[0]], slots[step.from[1]], slots[step.from[2]], count);
+            const float* const from[] = {slots[step.from[0]], slots[step.from[1]], slots[step.from[2]],
+                                         slots[step.from[3]]};
+            step.loop(slots[step.to], from, count);
         }
         for (const Reduce& reduction : plan.reductions) {
             const float* values = slots[reduction.from];

@@ -45,7 +45,7 @@ private:
     struct Step {
         Loop loop = nullptr;
         std::uint32_t to = 0;
-        std::uint32_t from[3] = {0, 0, 0};
+        std::uint32_t from[4] = {0, 0, 0, 0};
     };
     struct Reduce {
         Reduction kind = Reduction::kNone;

@@ -1,6 +1,7 @@
 #include "program.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 namespace edgeopt::chain {
@@ -125,7 +126,9 @@ private:
         const std::size_t places[] = {section.instructions.size(), section.loads, program_.inputs.size(),
                                       program_.constants.size()};
         if (operand.place >= places[word & 3]) refuse("an operand does not exist");
-        if (operand.source == Source::kNumber && program_.inputs[operand.place] != -1) refuse("a vector is no number");
+        if (operand.source == Source::kNumber && std::abs(program_.inputs[operand.place]) != 1) {
+            refuse("a vector is no number");
+        };
         return operand;
     }
 

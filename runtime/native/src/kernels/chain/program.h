@@ -49,6 +49,14 @@ enum class Code : std::uint8_t {
     kIsInf,
     kWhere,
     kEnd,
+    // Several at once: no program holds them, `combined` makes them.
+    kMulAdd = kEnd,  // a * b + c
+    kMulSub,         // a * b - c
+    kSubMul,         // a - b * c
+    kMulMulAdd,      // a * b + c * d
+    kMulDiv,         // a * b / c
+    kSqrtAdd,        // sqrt(a) + b
+    kAll,
 };
 
 enum class Reduction : std::uint8_t { kNone = 0, kSum, kMax, kMin, kFinite, kEnd };
@@ -63,7 +71,7 @@ struct Operand {
 struct Instruction {
     Code code = Code::kCopy;
     std::uint8_t count = 0;
-    Operand operands[3];
+    Operand operands[4];
 };
 
 struct Reduced {
