@@ -63,7 +63,7 @@ def _replace(graph: ir.Graph, region: Region, function: ir.Function) -> None:
         [node.inputs[0] for node in region.enters],
         attributes,
         num_outputs=len(region.leaves),
-        name=first.attributes["region"].as_string(),
+        name=first.name,
     )
     graph.insert_before(first, call)
     for old, new in zip((leaf.outputs[0] for leaf in region.leaves), call.outputs, strict=True):
