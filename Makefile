@@ -37,6 +37,7 @@ NEWEST := tests/exporters/test_translations.py tests/exporters/test_singular_poi
 NATIVE := $(if $(shell command -v $(CXX) 2> /dev/null),build/native/stamp)
 NATIVE_SOURCES := $(shell find runtime/native -name __pycache__ -prune -o -print)
 NATIVE_KERNELS := $(filter-out %_avx2.cpp %_avx512.cpp,$(filter runtime/native/src/kernels/%.cpp,$(NATIVE_SOURCES)))
+NATIVE_KERNELS += $(filter runtime/native/src/vector/%.cpp,$(NATIVE_SOURCES))
 NATIVE_CHECKS := $(patsubst runtime/native/checks/%.cpp,%,$(filter runtime/native/checks/%.cpp,$(NATIVE_SOURCES)))
 TORCH := $(shell sed -n 's/.*"\(torch>=[0-9.]*\)".*/\1/p' pyproject.toml)
 TORCHVISION := $(shell sed -n 's/.*"\(torchvision>=[0-9.]*\)".*/\1/p' pyproject.toml)
@@ -134,7 +135,7 @@ build/native/stamp: .venv/stamp $(NATIVE_SOURCES)
 	mkdir build/native/checks
 	for check in $(NATIVE_CHECKS); do \
 	    $(CXX) -std=c++17 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -ffp-contract=off \
-	        runtime/native/checks/$$check.cpp $(NATIVE_KERNELS) -o build/native/checks/$$check || exit 1; \
+	        -pthread -Iruntime/native/src runtime/native/checks/$$check.cpp $(NATIVE_KERNELS) -o build/native/checks/$$check || exit 1; \
 	done
 	@touch $@
 

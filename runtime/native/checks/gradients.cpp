@@ -1,6 +1,6 @@
 // Kernels of gradients against loops that say the same plainly, at random shapes and in every instruction set that the
 // processor has. Built with AddressSanitizer and UndefinedBehaviorSanitizer; every tensor is an allocation of its own,
-// of exactly its size. Usage: vector_fuzz [seed] [rounds]
+// of exactly its size. Usage: gradients [seed] [rounds]
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -16,9 +16,6 @@
 #include "vector/scattering.h"
 
 namespace edgeopt {
-void* allocate(std::size_t bytes) { return std::aligned_alloc(64, (bytes + 64) / 64 * 64); }
-void release(void* memory) { std::free(memory); }
-
 #define EDGEOPT_TABLES(ISA)                                       \
     namespace ISA {                                               \
     extern const ActivationKernels activation_kernels;            \
@@ -310,7 +307,7 @@ void scattering(const std::vector<Tables>& all) {
 
 int main(int count, char** arguments) {
     random_bits.seed(static_cast<unsigned>(count > 1 ? std::atoi(arguments[1]) : 0));
-    const int rounds = count > 2 ? std::atoi(arguments[2]) : 200;
+    const int rounds = count > 2 ? std::atoi(arguments[2]) : 300;
     const std::vector<Tables> all = tables();
     for (int round = 0; round < rounds; ++round) {
         convolutions(all), normalisations(all), activations(all), recurrent(all), scattering(all);
