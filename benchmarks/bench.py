@@ -96,6 +96,7 @@ class Run:
         series, anchor = outcome.series[name], outcome.series[ANCHOR]
         low, middle, high = np.percentile(series.over(anchor), [25, 50, 75])
         record.over_anchor = (float(low), float(middle), float(high))
+        record.cpu_over_anchor = series.cpu_over(anchor)
         record.median_ms, record.processor_ms = series.median_ms, series.processor_ms
         record.memory_mib, record.losses = series.memory, series.losses
         record.first_step_seconds = float(np.median(series.first))
@@ -135,6 +136,23 @@ def _facts(workload: str, folder: Path) -> dict[str, int]:
     return facts
 
 
+def _source(workload: str, folder: Path, kind: str) -> None:
+    """The workload as an ONNX file, made once, with a note of the failure if it fails.
+
+    Raises:
+        Failed: torch cannot export it.
+    """
+    failed = folder / f"{kind}.failed"
+    if not (folder / f"{kind}.onnx").exists() and not failed.exists():
+        script = HERE / "workloads" / "onnx_files.py"
+        command = [sys.executable, str(script), workload, str(folder), kind]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            failed.write_text(done.stderr.strip().splitlines()[-1])
+    if failed.exists():
+        raise Failed(f"torch's exporter: {failed.read_text()}")
+
+
 def _prepared(peer: Peer, workload: str, folder: Path) -> tuple[Entry, dict[str, Any]]:
     """What the peer needs for a match; made anew if it is not there or not of today's sources.
 
@@ -144,13 +162,15 @@ def _prepared(peer: Peer, workload: str, folder: Path) -> tuple[Entry, dict[str,
     own = folder / (peer.artifact or peer.name)
     interpreter = find_interpreter(peer.environment, peer.module)
     maker = PEERS.get(peer.artifact, peer)
+    if peer.source and not WORKLOADS[workload].update:
+        _source(workload, folder, peer.source)
     answer = own / "prepared.json"
     key = _key(maker, workload)
     if not answer.exists() or json.loads(answer.read_text())["key"] != key:
         own.mkdir(parents=True, exist_ok=True)
         found = prepare(find_interpreter(maker.environment, maker.module), maker.name, workload, own)
         answer.write_text(json.dumps(found | {"key": key}))
-    return Entry(interpreter, own), json.loads(answer.read_text())
+    return Entry(interpreter, own, peer.compiles), json.loads(answer.read_text())
 
 
 def main() -> int:
@@ -168,6 +188,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="folder for the report; the build folder by default")
     options = parser.parse_args()
     workloads, peers = select(options.workloads, WORKLOADS), select(options.peers, PEERS)
+    peers = {name: peer for name, peer in peers.items() if not peer.needs or find_spec(peer.needs)}
     if options.environments:
         print(*sorted({peer.environment for peer in (*peers.values(), *PEAKS.values()) if peer.environment}))
         return 0

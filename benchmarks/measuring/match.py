@@ -55,10 +55,11 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Entry:
-    """Who takes part: the interpreter that runs it, and the folder with what it prepared."""
+    """Who takes part: its interpreter, the folder with what it prepared, and whether it compiles when it loads."""
 
     interpreter: Path
     folder: Path
+    compiles: bool = False
 
 
 @dataclass
@@ -147,7 +148,7 @@ class _Part:
         """Load and warm up one after the other, so that nobody's first step is taken beside another's."""
         try:
             player.imported()
-            with self._turn():
+            with self._turn(self._entries[name].compiles):
                 first = player.load()
                 self._outcome.series[name] = Series(losses=first["losses"], first=[first["first_step_seconds"]])
                 warm = self._advance(name, player, self._schedule.warm_up - 1)
@@ -182,9 +183,9 @@ class _Part:
             time.sleep(SETTLING_SECONDS if self._threads > 1 else 0.0)
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Hold the lock of the machine, if there is one."""
-        if self._schedule.lock is None:
+    def _turn(self, long: bool = False) -> Iterator[None]:
+        """Hold the lock of the machine, if there is one, unless it would be for long."""
+        if self._schedule.lock is None or long:
             yield
             return
         with self._schedule.lock.open("w") as file:

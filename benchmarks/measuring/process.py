@@ -37,9 +37,19 @@ def prepare(interpreter: Path, peer: str, workload: str, folder: Path) -> dict[s
     """
     command = [str(interpreter), str(SCRIPT), "prepare", peer, workload, str(folder)]
     with (folder / "prepare.log").open("w") as log:
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=log, text=True, env=_environment(os.cpu_count() or 1), check=False
-        )
+        environment = _environment(os.cpu_count() or 1)
+        try:
+            done = subprocess.run(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=environment,
+                timeout=PATIENCE_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise Failed(f"it makes its artifact in more than {PATIENCE_SECONDS:.0f} s.") from None
     answer = json.loads(done.stdout) if done.stdout.strip() else {"cannot": _ending(done.returncode)}
     return _checked(answer)
 

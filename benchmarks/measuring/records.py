@@ -26,6 +26,7 @@ class Record:
         cannot: Why the peer does not train this; empty if it does.
         median_ms: Median time of a step.
         over_anchor: Its time over the anchor's: quartiles over the rounds.
+        cpu_over_anchor: The same of CPU time, the median.
         processor_ms: Median CPU time of a step, all threads.
         memory_mib: Growth of the peak resident memory over that after the imports.
         bytes: Size of what a device gets; None for those that ship no artifact.
@@ -46,6 +47,7 @@ class Record:
     cannot: str = ""
     median_ms: float = 0.0
     over_anchor: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    cpu_over_anchor: float = 0.0
     processor_ms: float = 0.0
     memory_mib: float | None = None
     bytes: int | None = None

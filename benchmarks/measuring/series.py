@@ -47,6 +47,10 @@ class Series:
         """This peer's median over the other's, round by round: what slows both in a round cancels out."""
         return [own / its for own, its in zip(self.round_medians, other.round_medians, strict=True)]
 
+    def cpu_over(self, other: Series) -> float:
+        """The median ratio of CPU times, round by round."""
+        return float(np.median([own / its for own, its in zip(self.processor, other.processor, strict=True)]))
+
     def extend(self, other: Series) -> None:
         """Add what another process measured."""
         self.seconds += other.seconds

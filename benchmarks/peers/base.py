@@ -72,6 +72,11 @@ class Peer:
         environment: The virtual environment below `build/peers`; "" is the project's own.
         variant: What tells several columns of one module apart.
         ours: Whether it is not a peer but edgeopt.
+        source: The kind of ONNX file of the workload that it starts from, if any (workloads/onnx_files.py).
+        needs: A module of the project's own environment without which there is no such column.
+        narrow: Whether its state is an approximation; it has no part in comparisons with those that keep all bits.
+        compiles: Whether loading it takes minutes, which nobody should have to wait for.
+        remark: What is different about what it computes, for the report.
         artifact: The peer whose artifact it runs; "" if it prepares its own.
     """
 
@@ -80,6 +85,11 @@ class Peer:
     environment: str
     variant: str = ""
     ours: bool = False
+    source: str = ""
+    needs: str = ""
+    narrow: bool = False
+    compiles: bool = False
+    remark: str = ""
     artifact: str = ""
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from peers.base import Checked, Step
+from peers.base import Cannot, Checked, Step
 from workloads import ADAMW, Batch, Workload
 from workloads.updates import gradients, mean_square
 
@@ -23,8 +23,6 @@ BUNDLE = "bundle.edgeopt"
 
 def imports(workload: Workload, variant: str) -> None:
     """Only the device runtime: neither PyTorch nor the exporter."""
-    if variant == "plain":
-        os.environ["EDGEOPT_NATIVE"] = "0"
     import edgeopt_runtime.session  # noqa: F401 # the package loads its modules lazily
 
 
@@ -32,8 +30,11 @@ def prepare(workload: Workload, variant: str, folder: Path) -> int:
     """Export the module; both variants run the same file."""
     with np.load(folder.parent / "weights.npz") as arrays:
         weights = {name: arrays[name] for name in arrays.files}
+    narrow = variant.endswith("8bit")
+    if narrow and not workload.update:
+        raise Cannot("only its update is measured.")
     if workload.update:
-        export_update(workload, weights).save(folder / BUNDLE)
+        export_update(workload, weights, "int8" if narrow else None).save(folder / BUNDLE)
     else:
         export_step(workload, weights).save(folder / BUNDLE)
     return (folder / BUNDLE).stat().st_size
@@ -58,10 +59,10 @@ def export_step(workload: Workload, weights: Mapping[str, Any]) -> Bundle:
     )
 
 
-def export_update(workload: Workload, weights: Mapping[str, Any]) -> Bundle:
-    """A bundle of one graph: the update, with gradients that lie in the state."""
+def export_update(workload: Workload, weights: Mapping[str, Any], state: str | None) -> Bundle:
+    """A bundle of one graph: the update, with gradients that lie in the state; moments in a format, if one is named."""
     from edgeopt import Bundle
-    from edgeopt.optimizers import AdamW, as_groups
+    from edgeopt.optimizers import AdamW, Optimizer, QuantizedState, as_groups
     from edgeopt.tracing import IR_VERSION, OPSET
     from edgeopt.training.graphs.builder import GraphBuilder
     from edgeopt.training.plan import group_numbers
@@ -70,32 +71,35 @@ def export_update(workload: Workload, weights: Mapping[str, Any]) -> Bundle:
     from edgeopt.training.updating.update import update_groups
     from edgeopt_runtime.manifest import Manifest
 
-    groups = resolve(as_groups(AdamW(lr=workload.lr, weight_decay=ADAMW["weight_decay"])), weights)
+    rule: Optimizer = AdamW(lr=workload.lr, weight_decay=ADAMW["weight_decay"])
+    groups = resolve(as_groups(rule if state is None else QuantizedState(rule, state)), weights)
     buffers = {f"gradient.{name}": value for name, value in gradients(workload.name).items()}
-    state = initial_state(weights, buffers, groups, seed=0)
-    builder = GraphBuilder("step", state)
+    values = initial_state(weights, buffers, groups, seed=0)
+    builder = GraphBuilder("step", values)
     update_groups(builder, groups, {name: builder.state(f"gradient.{name}") for name in weights}, {})
     graph = builder.finish()
     manifest = Manifest(
         opset=OPSET,
         ir_version=IR_VERSION,
         minimum_onnxruntime="1.17.0",
-        tensors=tuple(state.tensors.values()),
-        accumulators=tuple(state.accumulators.values()),
-        joined=tuple(state.joined.values()),
+        tensors=tuple(values.tensors.values()),
+        accumulators=tuple(values.accumulators.values()),
+        joined=tuple(values.joined.values()),
         hyperparameters=tuple(group_numbers(groups)),
         inputs=(),
         outputs=(),
         signatures={"step": graph.signature},
     )
-    return Bundle(manifest, {graph.signature.file: graph.model}, state.values)
+    return Bundle(manifest, {graph.signature.file: graph.model}, values.values)
 
 
 def load(workload: Workload, variant: str, folder: Path, threads: int) -> Step | Checked:
     """A step of the device runtime."""
     from edgeopt_runtime import TrainingSession
 
-    session = TrainingSession.load(folder / BUNDLE, threads=threads)
+    choice: dict[str, Any] = {"kernels": "plain" if variant.startswith("plain") else "auto"}
+    known = choice if "kernels" in signature(TrainingSession.load).parameters else {}
+    session = TrainingSession.load(folder / BUNDLE, threads=threads, **known)
     if workload.update:
         return Checked(lambda batch: session.step({}), lambda: mean_square(session.parameters()))
 

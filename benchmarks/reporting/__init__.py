@@ -9,6 +9,7 @@ from pathlib import Path
 
 from measuring.records import Record
 from reporting.markdown import markdown
+from reporting.picture import draw
 from reporting.results import Results
 
 __all__ = ["write"]
@@ -20,4 +21,6 @@ def write(records: Sequence[Record], work: Path, folder: Path) -> None:
     results = Results.of(records, work)
     content = {"machine": results.machine, "facts": results.facts, "records": [asdict(record) for record in records]}
     (folder / "results.json").write_text(json.dumps(content, indent=1) + "\n")
-    (folder / "results.md").write_text(markdown(results))
+    if results.rows:
+        (folder / "results.md").write_text(markdown(results))
+        draw(results, folder / "results.png")

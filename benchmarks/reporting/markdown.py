@@ -46,7 +46,8 @@ def markdown(results: Results) -> str:
         shares = _table(results, threads, notes, lambda record: _shares(results, record))
         parts += ["### Share of the matrix-product peak / of the copy peak", shares]
     sizes = _table(results, results.rows[0][1], notes, lambda record: _number((record.bytes or 0) / 1e6 or None, 2))
-    parts += ["## Artifact, MB", sizes, "## Notes", notes.lines(), _EXPLANATION]
+    remarks = "\n".join(f"- {name}: {PEERS[name].remark}" for name in results.columns if PEERS[name].remark)
+    parts += ["## Artifact, MB", sizes, "## Notes", notes.lines(), remarks, _EXPLANATION]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -55,7 +56,8 @@ all peers run one after the other, against `torch`, which is PyTorch's default, 
 edgeopt is faster. "≠" marks losses that differ from PyTorch's: that peer does not count. A mean is geometric, over the
 workloads that both train. The share of the matrix-product peak counts the operations of forward and backward pass, that
 of the copy peak the bytes that AdamW must move (28 for each trained parameter). The peaks are measured in the same
-rounds, the copy over as many bytes."""
+rounds, the copy over as many bytes. Where neighbours kept more than a fifth of a core busy, ratios and shares of one
+thread are of CPU time instead of wall time, which says who was interrupted."""
 
 
 def _conditions(results: Results) -> str:
@@ -127,7 +129,7 @@ def _shares(results: Results, record: Record) -> str:
 
 
 def _ours(results: Results) -> list[str]:
-    return [name for name in results.columns if PEERS[name].ours]
+    return [name for name in results.columns if PEERS[name].ours and not PEERS[name].narrow]
 
 
 def _speeds(results: Results, threads: int) -> str:

@@ -23,7 +23,10 @@ __all__ = ["TOLERANCE", "Results"]
 # gradient is close to zero, made 0.01 at most.
 TOLERANCE = 0.05
 # Narrow state is an approximation on purpose.
+NARROW_TOLERANCE = 0.75
 COMPARED_STEPS = 6
+# Cores that neighbours may keep busy before wall times of one thread give way to CPU times.
+QUIET = 0.2
 
 
 @dataclass(frozen=True)
@@ -70,19 +73,30 @@ class Results:
         ours, theirs = np.array(record.losses[:count]), np.array(anchor.losses[:count])
         return float(np.max(np.abs(ours - theirs)) / np.ptp(theirs))
 
+    @staticmethod
+    def over_anchor(record: Record) -> float:
+        """Time over the anchor's. Beside busy neighbours, wall time says who was interrupted: one thread's CPU time."""
+        busy = record.threads == 1 and record.busy[0] > QUIET and record.cpu_over_anchor > 0
+        return record.cpu_over_anchor if busy else record.over_anchor[1]
+
     def right(self, record: Record) -> bool:
         """Whether a peer trained, and the same as the anchor."""
         difference = self.difference(record)
-        return not record.cannot and difference is not None and difference < TOLERANCE
+        tolerance = NARROW_TOLERANCE if PEERS[record.peer].narrow else TOLERANCE
+        return not record.cannot and difference is not None and difference < tolerance
+
+    @staticmethod
+    def _rival(peer: str) -> bool:
+        return not PEERS[peer].ours and not PEERS[peer].narrow
 
     def fastest(self, workload: str, threads: int) -> Record | None:
         """The fastest peer that trained the same."""
         rivals = [
             record
             for (name, count, peer), record in self.cells.items()
-            if (name, count) == (workload, threads) and not PEERS[peer].ours and self.right(record)
+            if (name, count) == (workload, threads) and self._rival(peer) and self.right(record)
         ]
-        return min(rivals, key=lambda record: record.over_anchor[1], default=None)
+        return min(rivals, key=self.over_anchor, default=None)
 
     def speed(self, workload: str, threads: int, peer: str, rival: str | None = None) -> float | None:
         """How many times as fast a peer is as a rival, the fastest by default: both relative to the anchor."""
@@ -90,7 +104,7 @@ class Results:
         other = self.cells.get((workload, threads, rival)) if rival else self.fastest(workload, threads)
         if own is None or other is None or not self.right(own) or not self.right(other):
             return None
-        return other.over_anchor[1] / own.over_anchor[1]
+        return self.over_anchor(other) / self.over_anchor(own)
 
     def mean_speed(self, peer: str, threads: int, rival: str | None = None, updates: bool = False) -> float | None:
         """Geometric mean over the workloads, the updates alone or all others."""
@@ -104,13 +118,14 @@ class Results:
         rivals = [
             record
             for (name, count, peer), record in self.cells.items()
-            if (name, count) == (workload, threads) and not PEERS[peer].ours and self.right(record)
+            if (name, count) == (workload, threads) and self._rival(peer) and self.right(record)
         ]
         return min(rivals, key=lambda record: record.memory_mib or math.inf, default=None)
 
     def shares(self, record: Record) -> tuple[float, float]:
         """Of the peaks of matrix products and of copies: what a step does of each, over its time and the peak."""
-        facts, seconds = self.facts[record.workload], record.median_ms / 1e3
+        busy = record.threads == 1 and record.busy[0] > QUIET
+        facts, seconds = self.facts[record.workload], (record.processor_ms if busy else record.median_ms) / 1e3
         gemm = facts["flops"] / seconds / record.gemm_flops if record.gemm_flops else 0.0
         copy = facts["update_bytes"] / seconds / record.copy_bytes if record.copy_bytes else 0.0
         return gemm, copy

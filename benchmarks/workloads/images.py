@@ -39,13 +39,14 @@ WORKLOADS = (
     Workload("mlp-1", "MLP, batch 1", _model("perceptron"), _pictures(1, (784,), 0.08)),
     Workload("mlp-32", "MLP, batch 32", _model("perceptron"), _pictures(32, (784,), 0.08)),
     Workload("cnn", "small CNN, batch 32", _model("small_cnn"), _pictures(32, (1, 28, 28), 0.08)),
-    Workload("mobilenet", "MobileNetV2 0.35", _model("mobilenet_v2"), _pictures(8, _SMALL, 0.3)),
+    Workload("mobilenet", "MobileNetV2 0.35", _model("mobilenet_v2"), _pictures(8, _SMALL, 0.3), lr=1e-4),
     Workload(
         "mobilenet-last",
         "MobileNetV2 0.35, last layers",
         _model("mobilenet_v2"),
         _pictures(8, _SMALL, 0.3),
+        lr=1e-4,
         trainable=("conv_head.*", "bn2.*", "classifier.*"),
     ),
-    Workload("resnet18", "ResNet-18", _model("resnet18"), _pictures(8, (3, 64, 64), 0.3), lr=3e-4),
+    Workload("resnet18", "ResNet-18", _model("resnet18"), _pictures(8, (3, 64, 64), 0.3), lr=1e-4),
 )
