@@ -246,7 +246,7 @@ def main() -> None:
     kept = folder / "results.json"
     results: dict[str, float] = json.loads(kept.read_text()) if kept.exists() else {}
     for seed in range(arguments.seeds):
-        makers = {"digits": digits, "prose": prose, "code": lambda: code(folder)}
+        makers: dict[str, Callable[[], Task]] = {"digits": digits, "prose": prose, "code": lambda: code(folder)}
         for name, make in ((name, makers[name]) for name in arguments.tasks):
             missing = [state for state in FORMATS_TRIED if f"{name}/{state}/{seed}" not in results]
             for state, accuracy in run(name, make(), seed, missing, folder) if missing else ():

@@ -102,13 +102,13 @@ class _Buckets(NamedTuple):
     """Intervals of equal width in the fourth root, with at most one middle between neighbours in each.
 
     Attributes:
-        count: How many there are between 0 and 1, and as many between -1 and 0 if there are values below 0.
+        number: How many there are between 0 and 1, and as many between -1 and 0 if there are values below 0.
         first: The place of the value that the lower end of a bucket is next to.
         limit: The middle within the bucket, above which it is the next place; 2, which nothing reaches, where none is.
         signed: Whether there are values below 0.
     """
 
-    count: int
+    number: int
     first: NumpyArray
     limit: NumpyArray
     signed: bool
@@ -120,9 +120,9 @@ def _looked_up(xp: Namespace, flat: Array, buckets: _Buckets) -> Array:
     The bucket of a middle was found by the same operations, so that what is in lower ones is below it.
     """
     root = xp.sqrt(xp.sqrt(xp.abs(flat) if buckets.signed else flat))
-    scaled = root * float(buckets.count)
+    scaled = root * float(buckets.number)
     if buckets.signed:
-        scaled = scaled * xp.sign(flat) + float(buckets.count)
+        scaled = scaled * xp.sign(flat) + float(buckets.number)
     index = xp.astype(scaled, xp.int32)
     above = flat > xp.take(like(xp, buckets.limit, flat.dtype), index, axis=0)
     return xp.take(xp.astype(xp.asarray(buckets.first), xp.int32), index, axis=0) + xp.astype(above, xp.int32)
