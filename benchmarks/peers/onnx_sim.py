@@ -27,8 +27,12 @@ def prepare(workload: Workload, variant: str, folder: Path) -> int:
     import onnx.version_converter
     import onnxsim
 
-    # The graphs of its steps are of opset 17, whatever the model is of.
-    older = onnx.version_converter.convert_version(onnx.load(folder.parent / "loss.onnx"), 17)
+    # The graphs of its steps are of opset 17, whatever the model is of, and that has no such attribute.
+    newer = onnx.load(folder.parent / "loss.onnx")
+    for node in newer.graph.node:
+        for attribute in [each for each in node.attribute if each.name == "noop_with_empty_axes" and each.i == 0]:
+            node.attribute.remove(attribute)
+    older = onnx.version_converter.convert_version(newer, 17)
     model, _ = onnxsim.simplify(older, skipped_optimizers=["fuse_consecutive_log_softmax"])
     onnx.save(model, folder / "loss.onnx")
     return (folder / "loss.onnx").stat().st_size
