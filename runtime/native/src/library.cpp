@@ -3,6 +3,7 @@
 #include <map>
 #include <mutex>
 
+#include "gradients/gradients.h"
 #include "ops/ops.h"
 
 namespace edgeopt {
@@ -13,9 +14,14 @@ using namespace abi;
 
 // The table of operators.
 std::deque<Op> all_ops() {
-    return {
+    std::deque<Op> table = {
         ops::self_test(),
     };
+    for (int number = 1; number <= ops::kChains; ++number) table.push_back(ops::chain_op(number));
+#if defined(EDGEOPT_GRADIENTS)
+    gradients::add_all(table);
+#endif
+    return table;
 }
 
 // An operator in the form that ONNX Runtime reads.
@@ -122,4 +128,14 @@ EDGEOPT_EXPORT edgeopt::abi::Status* EDGEOPT_CALL RegisterCustomOps(
     return guarded(api, "RegisterCustomOps", [&] {
         check(api, abi::slot::AddCustomOpDomain(api)(options, domain_of(api)));
     });
+}
+
+// The names of the operators, each with a line of its own.
+EDGEOPT_EXPORT const char* edgeopt_native_operators() {
+    static const std::string names = [] {
+        std::string lines;
+        for (const edgeopt::Op& op : edgeopt::all_ops()) lines += op.name + "\n";
+        return lines;
+    }();
+    return names.c_str();
 }

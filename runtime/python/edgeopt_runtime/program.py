@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,7 +79,12 @@ class Program:
             {port.name: state.specs[port.tensor].dtype for port in signature.inputs if port.tensor is not None}
         )
         self._reads = [port.name for port in signature.inputs if port.kind == "state"]
-        self._writes = [(port.name, port.tensor) for port in signature.outputs if port.tensor is not None]
+        shapes = {node.name: node.shape for node in self._session.get_outputs()}
+        self._writes = [
+            (port.name, port.tensor, _shape_written(shapes[port.name], state.specs[port.tensor].shape))
+            for port in signature.outputs
+            if port.tensor is not None
+        ]
         self._results = [port.name for port in signature.outputs if port.kind == "output"]
         self._hyper = [
             (port.name, ort_value(hyper[port.name], hyper[port.name].dtype.name))
@@ -91,7 +97,7 @@ class Program:
             if port.kind in ("metric", "weight", "check")
         }
         self._scalar_values = [(key, ort_value(array, types[key])) for key, array in self._scalars.items()]
-        self._flips = state.mask(tensor for _, tensor in self._writes)
+        self._flips = state.mask(tensor for _, tensor, _ in self._writes)
         self._mask = self._flips | state.mask(self._reads)
         self._bindings: dict[int, onnxruntime.IOBinding] | None = {} if options.cpu_only else None
 
@@ -155,8 +161,8 @@ class Program:
             binding.bind_ortvalue_input(name, self._state.reading(name))
         for name, value in self._hyper:
             binding.bind_ortvalue_input(name, value)
-        for name, tensor in self._writes:
-            binding.bind_ortvalue_output(name, self._state.writing(tensor))
+        for name, tensor, shape in self._writes:
+            binding.bind_ortvalue_output(name, self._state.writing(tensor, shape))
         for name, value in self._scalar_values:
             binding.bind_ortvalue_output(name, value)
         return binding
@@ -180,6 +186,7 @@ def _advice(error: Exception, batch: Mapping[str, NDArray[Any]]) -> str:
 
 def _check_graph(session: onnxruntime.InferenceSession, signature: Signature, manifest: Manifest) -> dict[str, str]:
     """Compare a graph with its signature; returns the dtype of each output."""
+    specs = {spec.name: spec for spec in manifest.memory}
     described: dict[str, tuple[str, tuple[int | str, ...]]] = {
         **{spec.name: (spec.dtype, spec.shape) for spec in manifest.inputs},
         **{spec.name: (spec.dtype, spec.shape) for spec in manifest.memory},
@@ -194,10 +201,12 @@ def _check_graph(session: onnxruntime.InferenceSession, signature: Signature, ma
         _check_type(signature.file, inputs[port.name], *described[port.name])
     results = {spec.name: (spec.dtype, spec.shape) for spec in manifest.outputs}
     types = {}
+    shape: tuple[int | str, ...]
     for output in signature.outputs:
         node = outputs[output.name]
         if output.tensor is not None:
-            types[output.name], shape = described[output.tensor]
+            spec = specs[output.tensor]
+            types[output.name], shape = spec.dtype, _shape_written(node.shape, spec.shape)
         elif output.kind == "output":
             types[output.name], shape = results[output.name]
             if types[output.name] == "bfloat16":
@@ -211,6 +220,12 @@ def _check_graph(session: onnxruntime.InferenceSession, signature: Signature, ma
                 raise GraphError(f"{signature.file}: the metric `{output.name}` is not a scalar.")
         _check_type(signature.file, node, types[output.name], shape)
     return types
+
+
+def _shape_written(declared: Sequence[int | str | None], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape in which a graph writes a tensor: its own if that has as many elements, which are then the tensor's."""
+    own = tuple(dim for dim in declared if isinstance(dim, int))
+    return own if own and len(own) == len(declared) and math.prod(own) == math.prod(shape) else shape
 
 
 def _check_names(file: str, what: str, expected: set[str], found: Any) -> None:

@@ -59,7 +59,7 @@ class StateBuffers:
         self.specs = {spec.name: spec for spec in (*manifest.tensors, *manifest.accumulators, *memory)}
         self.sides = 0
         self._buffers: dict[tuple[str, bool], NDArray[Any]] = {}
-        self._values: dict[tuple[str, bool], onnxruntime.OrtValue] = {}
+        self._values: dict[tuple[str, bool, tuple[int, ...]], onnxruntime.OrtValue] = {}
         self._bits = _group_bits(memory, manifest.signatures)
         self._places = {
             member: place for entry in manifest.joined for member, place in _places(entry, self.specs).items()
@@ -97,11 +97,11 @@ class StateBuffers:
 
     def reading(self, name: str) -> onnxruntime.OrtValue:
         """What a graph reads now."""
-        return self._value(name, bool(self.sides & self._bits[name]))
+        return self._value(name, bool(self.sides & self._bits[name]), self.specs[name].shape)
 
-    def writing(self, name: str) -> onnxruntime.OrtValue:
-        """What a graph writes now, to become current when it is committed."""
-        return self._value(name, not self.sides & self._bits[name])
+    def writing(self, name: str, shape: Sequence[int]) -> onnxruntime.OrtValue:
+        """What a graph writes now, in the graph's own shape, to become current when it is committed."""
+        return self._value(name, not self.sides & self._bits[name], tuple(shape))
 
     def replace(self, arrays: Mapping[str, Any], roles: Collection[str]) -> None:
         """Copy arrays into the current tensors of some roles; all of them, or none if one does not fit.
@@ -156,14 +156,14 @@ class StateBuffers:
         """Whether the tensor is the count of runs that drew random numbers."""
         return counts_draws(self.specs[name])
 
-    def _value(self, name: str, side: bool) -> onnxruntime.OrtValue:
-        key = name, side
+    def _value(self, name: str, side: bool, shape: tuple[int, ...]) -> onnxruntime.OrtValue:
+        key = name, side, shape
         if key not in self._values:
             spec = self.specs[name]
-            if key not in self._buffers:
+            if (name, side) not in self._buffers:
                 # Made at the first need: a session that only predicts holds one copy of the state.
-                self._buffers[key] = aligned_empty(spec.shape, DTYPES[spec.dtype].storage)
-            self._values[key] = ort_value(self._buffers[key], spec.dtype)
+                self._buffers[name, side] = aligned_empty(spec.shape, DTYPES[spec.dtype].storage)
+            self._values[key] = ort_value(self._buffers[name, side].reshape(shape), spec.dtype)
         return self._values[key]
 
 
