@@ -97,12 +97,12 @@ native: build/native/stamp
 
 # WORKLOADS, PEERS and THREADS choose, as words or with commas; QUICK=1 hurries. What was measured before is kept.
 COMMA := ,
-bench = $(RUN) benchmarks/bench.py $(if $(PEERS),--peers $(subst $(COMMA), ,$(PEERS)))
+bench = $(if $(NATIVE),PYTHONPATH=$(CURDIR)/build/native/site) $(RUN) benchmarks/bench.py $(if $(PEERS),--peers $(subst $(COMMA), ,$(PEERS)))
 
-bench: .venv/benchmark.stamp
+bench: .venv/benchmark.stamp $(NATIVE)
 	for peer in $$($(bench) --environments); do $(MAKE) build/peers/$$peer/stamp || echo "$$peer is not measured"; done
 	$(bench) $(if $(WORKLOADS),--workloads $(subst $(COMMA), ,$(WORKLOADS))) $(if $(QUICK),--quick) \
-	    $(if $(THREADS),--threads $(subst $(COMMA), ,$(THREADS))) $(if $(LOCK),--lock $(LOCK))
+	    $(if $(THREADS),--threads $(subst $(COMMA), ,$(THREADS))) $(if $(LOCK),--lock $(LOCK)) $(if $(OUT),--out $(OUT))
 
 clean:
 	rm -rf .venv .venv-base .venv-oldest dist build quickstart

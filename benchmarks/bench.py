@@ -20,6 +20,7 @@ import numpy as np
 from measuring.match import Entry, Match, Schedule, match
 from measuring.process import Failed, prepare
 from measuring.records import Record, Store, fingerprint
+from measuring.series import Series
 from peers import ANCHOR, PEERS, Peer
 from peers.interpreters import find_interpreter
 from peers.peaks import FLOPS, copied_bytes
@@ -101,11 +102,7 @@ class Run:
         record.memory_mib, record.losses = series.memory, series.losses
         record.first_step_seconds = float(np.median(series.first))
         record.busy = outcome.busy
-        # A peak is what the machine can do, not what it did beside its neighbours: the fastest tenth.
-        product, copy = (
-            float(np.percentile(np.concatenate(outcome.series[peak].seconds), 10))
-            for peak in ("peak-gemm", "peak-copy")
-        )
+        product, copy = (_shortest(outcome.series[peak], record.threads) for peak in ("peak-gemm", "peak-copy"))
         record.gemm_flops, record.copy_bytes = FLOPS / product, copied_bytes(facts["update_bytes"]) / copy
         self.store.save(record)
         print(
@@ -114,6 +111,13 @@ class Run:
             f"{record.first_step_seconds:.2f} s; {record.busy[1]:.2f} cores busy elsewhere",
             flush=True,
         )
+
+
+def _shortest(series: Series, threads: int) -> float:
+    """Seconds of a peak, which is what the machine can do, not what it did beside its neighbours: the fastest tenth."""
+    wall = float(np.percentile(np.concatenate(series.seconds), 10))
+    # One thread's CPU time leaves out when it was interrupted.
+    return min(wall, min(series.processor)) if threads == 1 else wall
 
 
 def _key(peer: Peer, workload: str) -> str:

@@ -6,6 +6,7 @@ import json
 import os
 import select
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -23,10 +24,13 @@ class Failed(Exception):  # noqa: N818 # an outcome, not an error of ours
     """The peer's process ended, or said that it cannot; the text is the reason."""
 
 
-def _environment(threads: int) -> dict[str, str]:
+def _environment(interpreter: Path, threads: int) -> dict[str, str]:
     count = str(threads)
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    return {**os.environ, **dict.fromkeys(names, count), "TF_CPP_MIN_LOG_LEVEL": "2", "HF_HUB_OFFLINE": "1"}
+    # What this process finds on its path is none of another environment's.
+    ours = interpreter == Path(sys.executable)
+    kept = {name: value for name, value in os.environ.items() if ours or name != "PYTHONPATH"}
+    return {**kept, **dict.fromkeys(names, count), "TF_CPP_MIN_LOG_LEVEL": "2", "HF_HUB_OFFLINE": "1"}
 
 
 def prepare(interpreter: Path, peer: str, workload: str, folder: Path) -> dict[str, Any]:
@@ -37,7 +41,7 @@ def prepare(interpreter: Path, peer: str, workload: str, folder: Path) -> dict[s
     """
     command = [str(interpreter), str(SCRIPT), "prepare", peer, workload, str(folder)]
     with (folder / "prepare.log").open("w") as log:
-        environment = _environment(os.cpu_count() or 1)
+        environment = _environment(interpreter, os.cpu_count() or 1)
         try:
             done = subprocess.run(
                 command,
@@ -76,7 +80,7 @@ class Contender:
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
-            env=_environment(threads),
+            env=_environment(interpreter, threads),
         )
         self.pid = self._process.pid
 

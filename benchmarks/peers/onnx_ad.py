@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from peers.base import Cannot, Step
+from peers.targets import one_hot
 from workloads import ADAMW, Batch, Workload
 
 PACKAGES = ("onnx-ad", "onnxruntime", "onnx", "numpy")
@@ -52,12 +53,15 @@ def load(workload: Workload, variant: str, folder: Path, threads: int) -> Step:
         weights = {name: arrays[name] for name in arrays.files}
     update = AdamW(weights, workload.lr)
     (seed,) = (each for each in session.get_inputs() if each.name == "adj_loss")
+    classes = session.get_inputs()[1].shape[1]
     ones = np.ones([size if isinstance(size, int) else 1 for size in seed.shape], np.float32)
     outputs = ["loss", *(f"adj_{name}" for name in weights)]
 
     def step(batch: Batch) -> float:
         inputs, labels = batch
-        loss, *gradients = session.run(outputs, {"inputs": inputs, "labels": labels, seed.name: ones, **weights})
+        loss, *gradients = session.run(
+            outputs, {"inputs": inputs, "targets": one_hot(labels, classes), seed.name: ones, **weights}
+        )
         update({name: found.reshape(weights[name].shape) for name, found in zip(weights, gradients, strict=True)})
         return float(loss)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from peers.base import Cannot, Step
+from peers.targets import one_hot
 from workloads import Batch, Workload
 
 PACKAGES = ("onnxsim", "onnxruntime", "onnx")
@@ -23,11 +24,16 @@ def prepare(workload: Workload, variant: str, folder: Path) -> int:
     if workload.update:
         raise Cannot("onnxsim has no update without a model.")
     import onnx
+    import onnx.version_converter
     import onnxsim
 
-    model, _ = onnxsim.simplify(
-        onnx.load(folder.parent / "loss.onnx"), skipped_optimizers=["fuse_consecutive_log_softmax"]
-    )
+    # The graphs of its steps are of opset 17, whatever the model is of, and that has no such attribute.
+    newer = onnx.load(folder.parent / "loss.onnx")
+    for node in newer.graph.node:
+        for attribute in [each for each in node.attribute if each.name == "noop_with_empty_axes" and each.i == 0]:
+            node.attribute.remove(attribute)
+    older = onnx.version_converter.convert_version(newer, 17)
+    model, _ = onnxsim.simplify(older, skipped_optimizers=["fuse_consecutive_log_softmax"])
     onnx.save(model, folder / "loss.onnx")
     return (folder / "loss.onnx").stat().st_size
 
@@ -48,10 +54,12 @@ def load(workload: Workload, variant: str, folder: Path, threads: int) -> Step:
 
     onnxruntime.InferenceSession = with_threads
     parameters = json.loads((folder.parent / "loss.json").read_text())
-    loop = compile_training_loop(onnx.load(folder / "loss.onnx"), "loss", parameters)
+    model = onnx.load(folder / "loss.onnx")
+    classes = model.graph.input[1].type.tensor_type.shape.dim[1].dim_value
+    loop = compile_training_loop(model, "loss", parameters)
 
     def step(batch: Batch) -> float:
         inputs, labels = batch
-        return float(loop({"inputs": inputs, "labels": labels}, lr=workload.lr))
+        return float(loop({"inputs": inputs, "targets": one_hot(labels, classes)}, lr=workload.lr))
 
     return step

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from workloads.updates import gradients, mean_square
 
 if TYPE_CHECKING:
     from edgeopt import Bundle
+    from edgeopt_runtime.kernels import KernelChoice
 
 PACKAGES = ("edgeopt", "onnxruntime", "numpy")
 
@@ -97,9 +97,8 @@ def load(workload: Workload, variant: str, folder: Path, threads: int) -> Step |
     """A step of the device runtime."""
     from edgeopt_runtime import TrainingSession
 
-    choice: dict[str, Any] = {"kernels": "plain" if variant.startswith("plain") else "auto"}
-    known = choice if "kernels" in signature(TrainingSession.load).parameters else {}
-    session = TrainingSession.load(folder / BUNDLE, threads=threads, **known)
+    kernels: KernelChoice = "plain" if variant.startswith("plain") else "auto"
+    session = TrainingSession.load(folder / BUNDLE, threads=threads, kernels=kernels)
     if workload.update:
         return Checked(lambda batch: session.step({}), lambda: mean_square(session.parameters()))
 

@@ -63,7 +63,14 @@ thread are of CPU time instead of wall time, which says who was interrupted."""
 def _conditions(results: Results) -> str:
     about = results.machine
     records = [record for record in results.cells.values() if not record.cannot]
-    versions = {name: version for record in records for name, version in record.versions.items()}
+    # Each peer's own package; what else its environment holds is in the JSON.
+    own = ("edgeopt", "onnxruntime")
+    versions = {
+        name: version
+        for record in records
+        for place, (name, version) in enumerate(record.versions.items())
+        if place == 0 or (PEERS[record.peer].ours and name in own)
+    }
     features = ", ".join(about["cpu_features"]) or "no features known"
     busiest = max((record.busy[1] for record in records), default=0.0)
     typical = sorted(record.busy[0] for record in records)[len(records) // 2] if records else 0.0

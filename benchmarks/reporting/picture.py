@@ -18,7 +18,22 @@ from workloads import WORKLOADS
 __all__ = ["draw"]
 
 OURS = ("#0b6e4f", "#58b368", "#9bc53d", "#c5d86d")
-OTHERS = ("#d1495b", "#e6a3ab", "#8d99ae", "#6c5b7b", "#edae49", "#00798c", "#b07aa1", "#9c755f", "#bab0ac", "#30638e")
+OTHERS = (
+    "#d1495b",
+    "#e6a3ab",
+    "#8d99ae",
+    "#6c5b7b",
+    "#edae49",
+    "#00798c",
+    "#b07aa1",
+    "#9c755f",
+    "#bab0ac",
+    "#30638e",
+    "#f28e2b",
+    "#ffbe7d",
+    "#76b7b2",
+    "#a0cbe8",
+)
 
 
 def draw(results: Results, path: Path) -> None:

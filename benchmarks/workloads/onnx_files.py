@@ -1,8 +1,9 @@
 """Workloads for peers that start from an ONNX file: `python workloads/onnx_files.py WORKLOAD FOLDER KIND`.
 
 `loss.onnx` is the loss of a batch, with sizes fixed and every operator in the form of inference: BatchNorm is written
-out with the statistics of the batch. `logits.onnx` is what the documentation of onnxruntime-training asks for: logits
-from torch's older exporter, in training mode, with a free batch size. A JSON file beside each names what trains.
+out with the statistics of the batch, and labels are rows of zeros and a one. `logits.onnx` is what the documentation of
+onnxruntime-training asks for: logits from torch's older exporter, in training mode, with a free batch size. A JSON file
+beside each names what trains.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.functional import cross_entropy, one_hot
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -47,11 +49,21 @@ class Loss(nn.Module):
         self.model = model
 
     def forward(self, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Cross entropy, of what operators everybody has a derivative."""
-        logits = self.model(inputs).flatten(0, -2)
-        chosen = labels.flatten().unsqueeze(1) == torch.arange(logits.shape[-1])
-        likelihoods = torch.log(torch.softmax(logits, -1))
-        return -torch.where(chosen, likelihoods, torch.zeros(())).sum(-1).mean()
+        """Cross entropy of labels."""
+        return cross_entropy(self.model(inputs).flatten(0, -2), labels.flatten())
+
+
+class TargetLoss(nn.Module):
+    """The loss of a batch, of operators that everybody has a derivative of."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Cross entropy of rows that are one for the label and zero elsewhere."""
+        likelihoods = torch.log(torch.softmax(self.model(inputs).flatten(0, -2), -1))
+        return -(likelihoods * targets).sum(-1).mean()
 
 
 class FlatLogits(nn.Module):
@@ -84,20 +96,22 @@ def main(name: str, place: str, kind: str) -> None:
     with np.load(folder / "weights.npz") as arrays:
         module.load_state_dict({key: torch.from_numpy(arrays[key]) for key in arrays.files})
     inputs, labels = (torch.from_numpy(array) for array in workload.batch(0))
+    with torch.no_grad():
+        classes = module(inputs).shape[-1]
     if kind == "loss":
         write_out_norms(module)
-    wrapped = Loss(module) if kind == "loss" else FlatLogits(module)
+    wrapped = TargetLoss(module) if kind == "loss" else FlatLogits(module)
     # Names of what trains, under which the file holds it.
     trained = [key for key, value in wrapped.named_parameters() if value.requires_grad]
     (folder / f"{kind}.json").write_text(json.dumps(trained))
     if kind == "loss":
         program = torch.onnx.export(
             wrapped,
-            (inputs, labels),
+            (inputs, one_hot(labels.flatten(), classes).float()),
             dynamo=True,
             optimize=False,
             opset_version=18,
-            input_names=["inputs", "labels"],
+            input_names=["inputs", "targets"],
             output_names=["loss"],
             verbose=False,
         )

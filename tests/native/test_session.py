@@ -82,7 +82,7 @@ def test_a_library_that_does_not_fit_is_left_alone(
 
 
 def test_a_program_that_the_library_does_not_know_runs_as_its_body(package: Path, bundle: Path) -> None:
-    contents = edgeopt.Bundle.load(bundle)
+    contents = edgeopt.Bundle.load(bundle).contents()
     model = onnx.load_from_string(contents.graphs["step.onnx"])
     for function in model.functions:
         for node in function.node:

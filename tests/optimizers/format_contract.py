@@ -60,7 +60,7 @@ def plain(name: str) -> Optimizer:
     """A rule with everything in its state that it may have."""
     known = {field.name for field in fields(OPTIMIZERS[name])}
     # With its own first distance of 1e-6 D-Adaptation moves by nothing but rounding at first.
-    wanted = {"momentum": 0.5, "amsgrad": True, "centered": True, "lr": 0.01, "d0": 0.01}
+    wanted: dict[str, Any] = {"momentum": 0.5, "amsgrad": True, "centered": True, "lr": 0.01, "d0": 0.01}
     return OPTIMIZERS[name](**{key: value for key, value in wanted.items() if key in known})
 
 
