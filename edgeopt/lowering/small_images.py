@@ -24,9 +24,6 @@ _LARGE_WEIGHT = 1 << 18
 
 
 def _is_small(n: Site) -> bool:
-    if any(value is None or value.shape is None for value in (*n.node.inputs[:2], *n.node.outputs)):
-        # A bundle that was opened again has functions without shapes; they were lowered before.
-        return False
     w, spatial = n.input(1), n.y.shape[2:]
     if n.attr("group", 1) != 1 or n.x.value.dtype != ir.DataType.FLOAT or not is_static((*w.shape, *spatial)):
         return False
