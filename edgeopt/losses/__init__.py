@@ -6,6 +6,7 @@ from edgeopt.losses.base import ArraySpec, Loss
 from edgeopt.losses.binary import BCEWithLogits, BinaryFocal, Hinge
 from edgeopt.losses.classification import NLL, Focal, MultiMargin
 from edgeopt.losses.cross_entropy import CrossEntropy
+from edgeopt.losses.ctc import CTC
 from edgeopt.losses.likelihoods import KLDivergence, PoissonNLL
 from edgeopt.losses.numerics import logsumexp
 from edgeopt.losses.overlap import Dice, Tversky
@@ -13,6 +14,7 @@ from edgeopt.losses.registry import LOSS, LOSSES
 from edgeopt.losses.regression import L1, MSE, Huber, LogCosh, Quantile, SmoothL1
 
 __all__ = [
+    "CTC",
     "L1",
     "LOSS",
     "LOSSES",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from edgeopt.array_types import Array, Namespace
 
-__all__ = ["logsumexp", "sigmoid"]
+__all__ = ["logsumexp", "preceding", "sigmoid"]
 
 
 def logsumexp(xp: Namespace, x: Array, axis: int) -> Array:
@@ -19,6 +21,14 @@ def logsumexp(xp: Namespace, x: Array, axis: int) -> Array:
     # Infinite maxima must not meet themselves in a difference.
     shift = xp.where(xp.isfinite(largest), largest, 0.0)
     return xp.log(xp.sum(xp.exp(x - shift), axis=axis, keepdims=True)) + shift
+
+
+def preceding(xp: Namespace, x: Array, fill: float) -> Array:
+    """Each row of a matrix moved on by one: `fill` comes first, and the last element goes."""
+    if hasattr(x, "tracer"):
+        # Negative padding cuts off.
+        return x.tracer.emit("Pad", x, [0, 1, 0, -1], np.asarray(fill, x.dtype))
+    return xp.concat([xp.full_like(x[:, :1], fill), x[:, :-1]], axis=1)
 
 
 def sigmoid(xp: Namespace, x: Array) -> Array:

@@ -7,6 +7,7 @@ from edgeopt.losses.base import Loss
 from edgeopt.losses.binary import BCEWithLogits, BinaryFocal, Hinge
 from edgeopt.losses.classification import NLL, Focal, MultiMargin
 from edgeopt.losses.cross_entropy import CrossEntropy
+from edgeopt.losses.ctc import CTC
 from edgeopt.losses.likelihoods import KLDivergence, PoissonNLL
 from edgeopt.losses.overlap import Dice, Tversky
 from edgeopt.losses.regression import L1, MSE, Huber, LogCosh, Quantile, SmoothL1
@@ -17,6 +18,7 @@ LOSSES: dict[str, type[Loss]] = {
     "bce_with_logits": BCEWithLogits,
     "binary_focal": BinaryFocal,
     "cross_entropy": CrossEntropy,
+    "ctc": CTC,
     "dice": Dice,
     "focal": Focal,
     "hinge": Hinge,
@@ -38,6 +40,7 @@ _ALIASES = {
     "bce_with_logits_loss": "bce_with_logits",
     "binary_cross_entropy_with_logits": "bce_with_logits",
     "cross_entropy_loss": "cross_entropy",
+    "ctc_loss": "ctc",
     "huber_loss": "huber",
     "l1_loss": "l1",
     "mae": "l1",

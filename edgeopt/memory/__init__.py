@@ -1,0 +1,1 @@
+"""What a training step needs of memory, foretold from its graph."""

@@ -19,6 +19,7 @@ from edgeopt.training.examining.unreached import find_unreached
 from edgeopt.training.forward import ForwardGraph, ForwardModel
 from edgeopt.training.graphs.signatures import OPTIONAL, SIGNATURES
 from edgeopt.training.plan import Plan, select_trainable
+from edgeopt.training.updating.blocks import BLOCK_SIZE
 from edgeopt.training.updating.groups import not_frozen, resolve
 from edgeopt.training.updating.state import initial_state
 from edgeopt.training.updating.units import JOINED_SIZE
@@ -43,6 +44,7 @@ def compose(
     output: str | None = None,
     seed: int = 0,
     joined_size: int = JOINED_SIZE,
+    block_size: int = BLOCK_SIZE,
     hessian_vector: bool = False,
     recompute: str | Iterable[str] = (),
     batch_norm: BatchNorm = "auto",
@@ -60,6 +62,8 @@ def compose(
         output: The model output that loss and metrics read; the first by default.
         seed: Start of the random numbers that dropout draws on the device.
         joined_size: Parameters of at most so many elements are updated together where the rule allows it.
+        block_size: Large parameters are updated in blocks of about so many elements where the rule allows it, which is
+            faster on a CPU; 0 for whole parameters, which is faster elsewhere.
         hessian_vector: Whether to add the graph of Hessian-vector products.
         recompute: "auto" or patterns of node names: activations that are computed again in the backward pass.
         batch_norm: Which normalisations use running statistics in training, see `BatchNorm`.
@@ -72,10 +76,9 @@ def compose(
         UnsupportedModelError: No gradient reaches any parameter.
     """
     outputs = [
-        OutputSpec(name, spec.dtype, spec.shape)
-        for name, spec in _specs(model.evaluate, model.evaluate.outputs).items()
+        OutputSpec(name, spec.dtype, spec.shape) for name, spec in _specs(model.evaluate, model.predicted).items()
     ]
-    chosen = output or model.train.outputs[0]
+    chosen = output or model.scores or model.train.outputs[0]
     for graph, mode in ((model.train, "training"), (model.evaluate, "evaluation")):
         if chosen not in graph.outputs:
             raise SignatureError(
@@ -88,7 +91,7 @@ def compose(
     unreached, decisions = find_unreached(model.train, chosen, trained)
     plan = Plan(
         loss=loss,
-        groups=resolve(rules, selected, joined_size, unreached),
+        groups=resolve(rules, selected, joined_size, unreached, block_size),
         transforms=tuple(transforms),
         metrics=tuple(metrics),
         output=chosen,

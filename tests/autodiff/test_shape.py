@@ -161,6 +161,9 @@ NAMED: list[tuple[tuple[Any, ...], list[tuple[int | str, ...]]]] = [
     (("Slice", lambda x: x[:, 1:], [(2, 3)], lambda x: op.Slice(x, [1], [100], [1])), [("batch", "sequence")]),
     (("Slice", lambda x: x[:, :-1], [(2, 3)], lambda x: op.Slice(x, [0], [-1], [1])), [("batch", "sequence")]),
     (("Slice", lambda x: x[:, ::2], [(2, 5)], lambda x: op.Slice(x, [0], [100], [1], [2])), [("batch", "sequence")]),
+    (("Slice", lambda x: x[:, -2:], [(2, 3)], lambda x: op.Slice(x, [-2], [2**63 - 1], [-1])), [("batch", "sequence")]),
+    (("Slice", lambda x: x[:, -5:2], [(2, 3)], lambda x: op.Slice(x, [-5], [2], [1])), [("batch", "sequence")]),
+    (("Slice", lambda x: x[:, 0:], [(2, 3)], lambda x: op.Slice(x, [0], [2**31 - 1], [1])), [("batch", "sequence")]),
     (("Slice", lambda x: x[:, 1:2], [(2, 3)], lambda x: op.Slice(x, [1], [2], [1])), [("batch", 3)]),
     (("Tile", lambda x: x.repeat(1, 2), [(2, 3)], lambda x: op.Tile(x, [1, 2])), [("batch", "sequence")]),
     (

@@ -12,6 +12,7 @@ import pytest
 
 from edgeopt.errors import ConfigurationError
 from edgeopt.losses import (
+    CTC,
     LOSSES,
     NLL,
     ArraySpec,
@@ -34,7 +35,7 @@ from edgeopt.losses import (
 
 class Case(NamedTuple):
     loss: Loss
-    labels: str  # what the targets are: "class", "probability" or "real"
+    labels: str  # what the targets are: "class", "sequence", "probability" or "real"
     axes: tuple[int, ...] = (3,)  # of the prediction, after the first
 
 
@@ -42,6 +43,7 @@ CASES = {
     "bce_with_logits": Case(BCEWithLogits(pos_weight=(0.5, 2.0, 1.0)), "probability"),
     "cross_entropy": Case(CrossEntropy(weight=(0.5, 2.0, 1.0), label_smoothing=0.1), "class"),
     "binary_focal": Case(BinaryFocal(), "probability"),
+    "ctc": Case(CTC(zero_infinity=True), "sequence", (6, 3)),
     "dice": Case(Dice(binary=True), "probability", (3, 4)),
     "focal": Case(Focal(weight=(0.5, 2.0, 1.0)), "class"),
     "hinge": Case(Hinge(squared=True), "real"),
@@ -71,6 +73,8 @@ def draws(case, rows, dtype=np.float64):
     if case.labels == "class":
         positions = (rows, *case.axes[1:])
         return prediction, np.where(rng.random(positions) < 0.2, -100, rng.integers(0, 3, size=positions))
+    if case.labels == "sequence":
+        return prediction, rng.integers(1, 3, (rows, 2)), rng.integers(1, 7, rows), rng.integers(0, 3, rows)
     target = rng.random(shape) if case.labels == "probability" else rng.normal(size=shape)
     return prediction, target.astype(dtype)
 
@@ -82,8 +86,8 @@ def test_every_registered_loss_has_a_row():
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_terms_are_scalars_of_the_prediction_dtype(case, xp, dtype, reduction):
-    prediction, target = (xp.asarray(array) for array in draws(case, 6, dtype))
-    total, weight = replace(case.loss, reduction=reduction).terms(xp, prediction, target)
+    prediction, *targets = (xp.asarray(array) for array in draws(case, 6, dtype))
+    total, weight = replace(case.loss, reduction=reduction).terms(xp, prediction, *targets)
     assert total.shape == weight.shape == ()
     assert total.dtype == weight.dtype == prediction.dtype
 
@@ -92,10 +96,10 @@ def test_terms_are_scalars_of_the_prediction_dtype(case, xp, dtype, reduction):
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_as_onnx_it_computes_the_same(case, run_as_onnx, dtype, reduction):
     def program(xp, arrays):
-        total, weight = replace(case.loss, reduction=reduction).terms(xp, arrays["prediction"], arrays["target"])
+        total, weight = replace(case.loss, reduction=reduction).terms(xp, *arrays.values())
         return {"total": total, "weight": weight}
 
-    inputs = dict(zip(("prediction", "target"), draws(case, 6, dtype), strict=True))
+    inputs = {str(position): array for position, array in enumerate(draws(case, 6, dtype))}
     expected = program(numpy_namespace, inputs)
     for name, result in run_as_onnx(program, inputs, batched=inputs).items():
         assert result.dtype == dtype
@@ -109,19 +113,22 @@ def test_sum_has_the_same_sum_and_a_weight_of_one(case, xp):
 
 
 def test_microbatches_add_up_to_the_batch(case, xp):
-    prediction, target = draws(case, 12)
-    whole = case.loss.terms(xp, xp.asarray(prediction), xp.asarray(target))
+    arrays = draws(case, 12)
+    whole = case.loss.terms(xp, *map(xp.asarray, arrays))
     parts = [
-        case.loss.terms(xp, xp.asarray(prediction[rows]), xp.asarray(target[rows]))
+        case.loss.terms(xp, *(xp.asarray(array[rows]) for array in arrays))
         for rows in (slice(0, 1), slice(1, 5), slice(5, 12))
     ]
     np.testing.assert_allclose([float(sum(terms)) for terms in zip(*parts, strict=True)], [float(t) for t in whole])
 
 
 def test_targets_keep_unknown_dimensions_and_take_the_given_name(case):
-    prediction = ArraySpec("logits", "float32", ("batch", 3, "height", 3))
-    (spec,) = replace(case.loss, target="answer").targets(prediction)
-    if case.labels == "class":
+    shape = ("batch", "time", 3) if case.labels == "sequence" else ("batch", 3, "height", 3)
+    prediction = ArraySpec("logits", "float32", shape)
+    spec, *_ = replace(case.loss, target="answer").targets(prediction)
+    if case.labels == "sequence":
+        assert spec == ArraySpec("answer", "int64", ("batch", "labels"))
+    elif case.labels == "class":
         assert spec == ArraySpec("answer", "int64", ("batch", "height", 3), classes=3, ignored=-100)
     else:
         assert spec == ArraySpec("answer", "float32", ("batch", 3, "height", 3))

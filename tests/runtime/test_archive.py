@@ -321,7 +321,7 @@ def _restate(packed, change):
     [
         (lambda tensors: {**tensors, "extra": np.zeros(1)}, TamperedBundleError, "does not know: `extra`"),
         (lambda tensors: {k: v for k, v in tensors.items() if k != "bias"}, TruncatedBundleError, "lacks .* `bias`"),
-        (lambda tensors: {**tensors, "bias": np.zeros(2)}, TamperedBundleError, "`bias` as F64"),
+        (lambda tensors: {**tensors, "bias": np.zeros(2)}, TamperedBundleError, "`bias` as 'F64'"),
         (lambda tensors: {**tensors, "bias": np.zeros((2, 1), np.float32)}, TamperedBundleError, r"shape \[2, 1\]"),
         (
             lambda tensors: {**tensors, "accumulator.bias": np.zeros(2, np.float32)},

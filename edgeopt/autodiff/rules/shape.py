@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from edgeopt import tracing as xp
@@ -52,6 +54,10 @@ def split(n: Site, *cotangents: Array | None) -> Array:
     return op.Concat(*pieces, axis=n.attr("axis", 0)).with_shape(n.x.shape)
 
 
+#: A slice that ends here or later goes on to the end, as exporters and frameworks write it.
+_ENDLESS = np.iinfo(np.int32).max
+
+
 @rule("Slice")
 def slice_(n: Site, g: Array) -> Array:
     """The elements go back to where they were taken from, zeros elsewhere."""
@@ -65,16 +71,32 @@ def slice_(n: Site, g: Array) -> Array:
     if not static or not bool(np.all(np.asarray(steps) == 1)):
         return _scatter_slice(n, g)
     taken = np.arange(len(np.asarray(starts))) if axes is None else np.asarray(axes)
-    before = np.zeros(n.x.ndim, np.int64)
-    after = np.zeros(n.x.ndim, np.int64)
-    for start, end, axis in zip(np.asarray(starts), np.asarray(ends), taken, strict=True):
+    before: list[int | Array] = [0] * n.x.ndim
+    after: list[int | Array] = [0] * n.x.ndim
+    for start, end, axis in zip(np.asarray(starts), np.asarray(ends), taken % n.x.ndim, strict=True):
         size = n.x.shape[int(axis)]
-        if not isinstance(size, int):
-            return _scatter_slice(n, g)
-        first = min(max(int(start) + (size if start < 0 else 0), 0), size)
-        last = min(max(int(end) + (size if end < 0 else 0), first), size)
-        before[int(axis)], after[int(axis)] = first, size - last
-    return op.Pad(g, np.concatenate([before, after])).with_shape(n.x.shape)
+        if isinstance(size, int):
+            first = min(max(int(start) + (size if start < 0 else 0), 0), size)
+            last = min(max(int(end) + (size if end < 0 else 0), first), size)
+            before[int(axis)], after[int(axis)] = first, size - last
+        elif start or end < _ENDLESS:
+            before[int(axis)], after[int(axis)] = _left_out(n, int(axis), int(start))
+    lengths = [*before, *after]
+    pads: Any = np.asarray(lengths, np.int64) if all(isinstance(length, int) for length in lengths) else None
+    if pads is None:
+        pads = op.Concat(*(np.asarray([x], np.int64) if isinstance(x, int) else x for x in lengths), axis=0)
+    elif not pads.any():
+        # Of everything.
+        return g.with_shape(n.x.shape)
+    return op.Pad(g, pads).with_shape(n.x.shape)
+
+
+def _left_out(n: Site, axis: int, start: int) -> tuple[Array, Array]:
+    """What lies before and behind a slice along an axis whose length is known when the graph runs, a vector of one."""
+    length, taken = (op.Shape(x, start=axis, end=axis + 1) for x in (n.x, n.y))
+    first = n.tracer.constant(np.asarray([start], np.int64))
+    before = op.Min(first, length) if start >= 0 else op.Max(length + first, np.asarray([0], np.int64))
+    return before, length - before - taken
 
 
 def _scatter_slice(n: Site, g: Array) -> Array:

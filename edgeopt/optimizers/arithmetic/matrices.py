@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgeopt.array_types import Array, Namespace
-from edgeopt.optimizers.arithmetic.control import loop, repeat
+from edgeopt.control import loop, repeat
 
 __all__ = [
     "along_axis",

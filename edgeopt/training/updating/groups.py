@@ -12,9 +12,10 @@ import numpy as np
 
 from edgeopt.checks import ranges_of
 from edgeopt.errors import ParameterPatternError, SignatureError
-from edgeopt.optimizers import Group, Ingredient, Measurement, Optimizer, ParameterGroups
+from edgeopt.optimizers import Group, Ingredient, Measurement, Optimizer, ParameterGroups, QuantizedState, Wrapper
 from edgeopt.schedules import Schedule
 from edgeopt.training.names import measurement_name, slot_name
+from edgeopt.training.updating.blocks import BLOCK_SIZE
 from edgeopt.training.updating.units import JOINED_SIZE, Unit, make_units
 from edgeopt_runtime.manifest import Hyperparameter
 
@@ -59,6 +60,7 @@ class UpdateGroup:
         hyperparameters: The full name of each of the rule's numbers.
         schedule: The full name of each number of the rule's schedule.
         multiplier: The full name of the factor of the learning rate, where there is one.
+        block_size: The elements of a block where large parameters are updated in blocks; 0 for whole parameters.
         values: The first values of all these numbers by full name.
     """
 
@@ -73,6 +75,7 @@ class UpdateGroup:
     schedule: Mapping[str, str]
     multiplier: str | None
     values: Mapping[str, Hyperparameter]
+    block_size: int
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -108,6 +111,7 @@ def resolve(
     parameters: Mapping[str, NumpyArray],
     joined_size: int = JOINED_SIZE,
     without: Collection[str] = (),
+    block_size: int = BLOCK_SIZE,
 ) -> tuple[UpdateGroup, ...]:
     """Give each parameter to its group, and leave out those that are frozen and groups without parameters.
 
@@ -118,12 +122,15 @@ def resolve(
         parameters: The parameters to train, by name.
         joined_size: The number of elements up to which parameters are joined where a rule allows it.
         without: Parameters that a group may name, but that are not updated; a group may have no others.
+        block_size: See `UpdateGroup`.
 
     Raises:
-        ParameterPatternError: A group gets no parameter, or all of them are frozen.
+        ParameterPatternError: A group gets no parameter, or all of them are frozen; or a pattern matches none.
         SignatureError: Numbers of two groups would have one name.
     """
     members = _members(optimizer, parameters)
+    for rule in (optimizer.default, *(group.optimizer for group in optimizer.groups)):
+        _check_formats(rule, parameters)
     for place, group in enumerate(optimizer.groups):
         _check(group, optimizer.name(place), members[place], parameters)
     updated = {
@@ -131,7 +138,9 @@ def resolve(
         for place, names in members.items()
         if place is None or not optimizer.groups[place].frozen
     }
-    resolved = tuple(_update_group(optimizer, place, own, joined_size) for place, own in updated.items() if own)
+    resolved = tuple(
+        _update_group(optimizer, place, own, joined_size, block_size) for place, own in updated.items() if own
+    )
     if not resolved:
         raise ParameterPatternError("No parameter is trainable: all of them are in frozen groups.")
     numbers: dict[str, Hyperparameter] = {}
@@ -169,8 +178,21 @@ def _check(group: Group, name: str, members: Sequence[str], parameters: Mapping[
         )
 
 
+def _check_formats(rule: Optimizer | None, parameters: Mapping[str, NumpyArray]) -> None:
+    """Check that each pattern of formats by parameter names matches something."""
+    while isinstance(rule, Wrapper):
+        for pattern in rule.state if isinstance(rule, QuantizedState) and isinstance(rule.state, Mapping) else ():
+            if not any(fnmatch.fnmatchcase(parameter, pattern) for parameter in parameters):
+                raise ParameterPatternError(no_match(pattern, list(parameters)))
+        rule = rule.inner
+
+
 def _update_group(
-    optimizer: ParameterGroups, place: int | None, parameters: Mapping[str, NumpyArray], joined_size: int
+    optimizer: ParameterGroups,
+    place: int | None,
+    parameters: Mapping[str, NumpyArray],
+    joined_size: int,
+    block_size: int,
 ) -> UpdateGroup:
     default = optimizer.default
     group = Group() if place is None else optimizer.groups[place]
@@ -190,11 +212,12 @@ def _update_group(
         text = f"factor of the learning rate in the group {name}"
         allowed = ranges_of(group, ["lr_multiplier"])["lr_multiplier"]
         values[multiplier] = Hyperparameter(multiplier, "float64", float(group.lr_multiplier), text, allowed)
-    ingredients = {key: rule.ingredients(parameter) for key, parameter in parameters.items()}
+    own_rules = {key: rule.for_parameter(key) for key in parameters}
+    ingredients = {key: own_rules[key].ingredients(parameter) for key, parameter in parameters.items()}
     return UpdateGroup(
         name=name,
         rule=rule,
-        slots={key: rule.init(parameter) for key, parameter in parameters.items()},
+        slots={key: own_rules[key].init(parameter) for key, parameter in parameters.items()},
         shared=rule.init_shared(parameters),
         ingredients=ingredients,
         shared_ingredients=rule.shared_ingredients(parameters),
@@ -203,6 +226,7 @@ def _update_group(
         schedule=schedule,
         multiplier=multiplier,
         values=values,
+        block_size=block_size,
     )
 
 

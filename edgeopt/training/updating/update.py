@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from edgeopt.training.graphs.finiteness import finite_check
 from edgeopt.training.graphs.noise import draw
 from edgeopt.training.names import SCHEDULE_START, STEP, measurement_name, slot_name
 from edgeopt.training.plan import Plan
+from edgeopt.training.updating.blocks import block_of, update_in_blocks
 from edgeopt.training.updating.fused import static_flags
 from edgeopt.training.updating.groups import UpdateGroup
 from edgeopt.training.updating.unit_arrays import state_inputs, unit_states
@@ -22,6 +25,8 @@ from edgeopt.training.updating.units import Unit
 from edgeopt.transforms import Transform
 
 __all__ = ["add_update", "hyper_inputs", "run_transform", "update_groups"]
+
+T = TypeVar("T")
 
 
 def add_update(
@@ -158,7 +163,22 @@ def _update_group(
             states[unit.name] |= {key: unit.gather(x, f"{key}.") for key in group.needs(unit)}
         shared = {slot: x[f"shared.{slot}"] for slot in (*group.shared, *group.shared_ingredients)}
         own = {key: x[key] for key in hyper}
-        moved, slots, shared = rule.update_all(xp, GroupArrays(params, grads, states, shared), own, x["step"])
+        blocks = {
+            unit.name: block
+            for unit in group.units
+            if not unit.joined and (block := block_of(rule, params[unit.name], states[unit.name], group.block_size))
+        }
+        whole = GroupArrays(_without(blocks, params), _without(blocks, grads), _without(blocks, states), shared)
+        moved, slots, shared = rule.update_all(xp, whole, own, x["step"])
+        checks, known = [], set()
+        for name, block in blocks.items():
+            check = partial(_slot_to_check, builder, name)
+            arrays = params[name], grads[name], states[name]
+            found = update_in_blocks(rule, arrays, own, x["step"], block=block, to_check=check)
+            moved[name], slots[name] = found.param, found.slots
+            if found.check is not None:
+                checks.append(found.check)
+                known |= {f"updated.{key}.{name}" for key in ("param", *found.changed)}
         results = {f"shared.{slot}": value for slot, value in shared.items()}
         for unit in group.units:
             results |= {f"{slot}.{unit.name}": value for slot, value in slots[unit.name].items()}
@@ -166,8 +186,10 @@ def _update_group(
             results |= {f"param.{name}": part for name, part in parts.items()}
         # A slot that comes out as it went in needs no output: what no graph writes stays.
         written = {f"updated.{key}": value for key, value in results.items() if value is not x.get(key)}
-        check = finite_check(_to_check(builder, group, written, moved))
-        return written if check is None else {**written, "updated.check": check}
+        rest = {key: value for key, value in written.items() if key not in known}
+        checked = finite_check(_to_check(builder, group, rest, moved))
+        checks += [] if checked is None else [checked]
+        return {**written, "updated.check": sum(checks[1:], start=checks[0])} if checks else written
 
     results = builder.functions.call(builder.tracer, type(rule).__name__, inputs, body, static_flags(rule))
     if "updated.check" in results:
@@ -181,6 +203,15 @@ def _update_group(
         if name in builder.updated_parameters:
             # The rule leaves it as the model has written it.
             builder.set_state(name, builder.parameter(name))
+
+
+def _without(names: Collection[str], values: Mapping[str, T]) -> dict[str, T]:
+    return {name: value for name, value in values.items() if name not in names}
+
+
+def _slot_to_check(builder: GraphBuilder, parameter: str, slot: str | None, value: Array) -> Array:
+    """What of the next value of a slot, or of the parameter for None, has to be finite."""
+    return builder.to_check([parameter if slot is None else slot_name(slot, parameter)], value)
 
 
 def _to_check(

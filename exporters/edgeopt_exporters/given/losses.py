@@ -10,6 +10,7 @@ from typing import Any, cast
 from edgeopt.components import described
 from edgeopt.errors import ConfigurationError
 from edgeopt.losses import (
+    CTC,
     L1,
     LOSS,
     MSE,
@@ -139,6 +140,11 @@ def _kl_divergence(o: Options) -> Loss:
     return KLDivergence(log_target, **_reduction(o, batchmean={}, mean={"mean_over": "elements"}))
 
 
+def _ctc(o: Options) -> Loss:
+    blank, zero_infinity = o.count("blank", 0), o.flag("zero_infinity", False)
+    return CTC(blank, zero_infinity, time_first=True, **_reduction(o))
+
+
 def _multi_margin(o: Options) -> Loss:
     p, margin, weight = o.count("p", 1), o.number("margin", 1.0), _numbers(o, "weight")
     # Another p is refused by the class.
@@ -161,6 +167,7 @@ def _elementwise(cls: type[Loss]) -> Callable[[Options], Loss]:
 # By class of torch.nn and function of torch.nn.functional.
 _TORCH: dict[str, Callable[[Options], Loss]] = {
     "BCEWithLogitsLoss": _bce_with_logits,
+    "CTCLoss": _ctc,
     "CrossEntropyLoss": _cross_entropy,
     "HuberLoss": _huber,
     "KLDivLoss": _kl_divergence,
@@ -172,6 +179,7 @@ _TORCH: dict[str, Callable[[Options], Loss]] = {
     "SmoothL1Loss": _smooth_l1,
     "binary_cross_entropy_with_logits": _bce_with_logits,
     "cross_entropy": _cross_entropy,
+    "ctc_loss": _ctc,
     "huber_loss": _huber,
     "kl_div": _kl_divergence,
     "l1_loss": _elementwise(L1),

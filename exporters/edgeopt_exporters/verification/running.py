@@ -111,7 +111,8 @@ class GraphRunner:
         """A tensor by its name, or the members of a joined one."""
         members = self._members.get(name)
         if members is None:
-            return {name: value}
+            # A graph may write a tensor in another shape.
+            return {name: value.reshape(self._specs[name].shape)}
         sizes = [int(np.prod(self._specs[member].shape, dtype=np.int64)) for member in members]
         parts = np.split(value, np.cumsum(sizes)[:-1])
         return {member: part.reshape(self._specs[member].shape) for member, part in zip(members, parts, strict=True)}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,9 +33,9 @@ OUT_OF_BOUNDS = ("out of data bounds", "out of bounds", "indices element", "inde
 class Program:
     """A graph that reads the state, a batch and the hyperparameters, and writes the next state and some numbers.
 
-    State and batch are bound anew for each run, and let go of after it: a binding would keep an old state alive beside
-    the new one. ONNX Runtime allocates what is written. With other providers than the CPU it copies an input to the
-    device when it is bound, so that hyperparameters are bound anew as well.
+    On the CPU its inputs and outputs are bound once for each arrangement of the state's buffers (two for ``step``);
+    a run then binds only the arrays of the batch. With other providers ONNX Runtime copies an input to the device when
+    it is bound, so everything is bound anew in each run.
 
     Attributes:
         signature: What goes in and out.
@@ -78,7 +79,12 @@ class Program:
             {port.name: state.specs[port.tensor].dtype for port in signature.inputs if port.tensor is not None}
         )
         self._reads = [port.name for port in signature.inputs if port.kind == "state"]
-        self._writes = [(port.name, port.tensor) for port in signature.outputs if port.tensor is not None]
+        shapes = {node.name: node.shape for node in self._session.get_outputs()}
+        self._writes = [
+            (port.name, port.tensor, _shape_written(shapes[port.name], state.specs[port.tensor].shape))
+            for port in signature.outputs
+            if port.tensor is not None
+        ]
         self._results = [port.name for port in signature.outputs if port.kind == "output"]
         self._hyper = [
             (port.name, ort_value(hyper[port.name], hyper[port.name].dtype.name))
@@ -91,8 +97,10 @@ class Program:
             if port.kind in ("metric", "weight", "check")
         }
         self._scalar_values = [(key, ort_value(array, types[key])) for key, array in self._scalars.items()]
-        self._binding = self._session.io_binding()
-        self._on_device = not options.cpu_only
+        self._flips = state.mask(tensor for _, tensor, _ in self._writes)
+        self._mask = self._flips | state.mask(self._reads)
+        self._bindings: dict[int, onnxruntime.IOBinding] | None = {} if options.cpu_only else None
+        self._moves = state.moves
 
     def run(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, float]:
         """Run the graph on a checked batch and return its numbers; the state changes only with `commit`.
@@ -109,51 +117,67 @@ class Program:
         Raises:
             ExecutionError: ONNX Runtime failed.
         """
-        results = self._run(batch)
-        return {name: value.numpy() for name, value in zip(self._results, results, strict=True)}
+        binding = self._run(batch)
+        # What was bound first, state and numbers, comes first.
+        arrays = binding.copy_outputs_to_cpu()[len(self._writes) + len(self._scalars) :]
+        return dict(zip(self._results, arrays, strict=True))
 
     def commit(self) -> None:
         """Make what the last run wrote the state."""
-        self._state.commit()
+        self._state.sides ^= self._flips
 
-    def _run(self, batch: Mapping[str, NDArray[Any]]) -> list[onnxruntime.OrtValue]:
-        """Run the graph, and keep what it writes with the state; returns the values of its results."""
-        binding = self._binding
-        self._state.wrote({})
+    def _run(self, batch: Mapping[str, NDArray[Any]]) -> onnxruntime.IOBinding:
         try:
-            self._bind(batch)
+            binding = self._binding()
+            for name, dtype in self._batch_dtypes.items():
+                if dtype == "bfloat16":
+                    binding.bind_ortvalue_input(name, ort_value(batch[name], dtype))
+                else:
+                    binding.bind_cpu_input(name, batch[name])
+            for name in self._results:
+                # Bound anew each time: a binding keeps the array that ONNX Runtime allocated, whose shape is that of
+                # the batch before.
+                binding.bind_output(name)
             self._session.run_with_iobinding(binding)
-            if self._on_device:
+            if self._bindings is None:
                 binding.synchronize_outputs()
-            values = binding.get_outputs()
         except RUN_ERRORS as error:
             raise ExecutionError(
                 f"ONNX Runtime failed while running {self._file}: {error}. The state is unchanged. "
                 f"{_advice(error, batch)}"
             ) from error
-        finally:
-            binding.clear_binding_inputs()
-            binding.clear_binding_outputs()
-        self._state.wrote({tensor: value for (_, tensor), value in zip(self._writes, values, strict=False)})
-        return values[len(self._writes) + len(self._scalars) :]
+        return binding
 
-    def _bind(self, batch: Mapping[str, NDArray[Any]]) -> None:
-        binding = self._binding
+    def _binding(self) -> onnxruntime.IOBinding:
+        key = self._state.sides & self._mask
+        if self._bindings is None:
+            return self._bind()
+        if self._moves != self._state.moves:
+            self._forget()
+        if key not in self._bindings:
+            binding = self._bind()
+            if self._moves != self._state.moves:
+                # It has made buffers to write to, in place of others that earlier bindings read.
+                self._forget()
+            self._bindings[key] = binding
+        return self._bindings[key]
+
+    def _forget(self) -> None:
+        if self._bindings is not None:
+            self._bindings.clear()
+        self._moves = self._state.moves
+
+    def _bind(self) -> onnxruntime.IOBinding:
+        binding = self._session.io_binding()
         for name in self._reads:
             binding.bind_ortvalue_input(name, self._state.reading(name))
         for name, value in self._hyper:
             binding.bind_ortvalue_input(name, value)
-        for name, dtype in self._batch_dtypes.items():
-            if dtype == "bfloat16":
-                binding.bind_ortvalue_input(name, ort_value(batch[name], dtype))
-            else:
-                binding.bind_cpu_input(name, batch[name])
-        for name, _ in self._writes:
-            binding.bind_output(name)
+        for name, tensor, shape in self._writes:
+            binding.bind_ortvalue_output(name, self._state.writing(tensor, shape))
         for name, value in self._scalar_values:
             binding.bind_ortvalue_output(name, value)
-        for name in self._results:
-            binding.bind_output(name)
+        return binding
 
 
 def _advice(error: Exception, batch: Mapping[str, NDArray[Any]]) -> str:
@@ -174,6 +198,7 @@ def _advice(error: Exception, batch: Mapping[str, NDArray[Any]]) -> str:
 
 def _check_graph(session: onnxruntime.InferenceSession, signature: Signature, manifest: Manifest) -> dict[str, str]:
     """Compare a graph with its signature; returns the dtype of each output."""
+    specs = {spec.name: spec for spec in manifest.memory}
     described: dict[str, tuple[str, tuple[int | str, ...]]] = {
         **{spec.name: (spec.dtype, spec.shape) for spec in manifest.inputs},
         **{spec.name: (spec.dtype, spec.shape) for spec in manifest.memory},
@@ -188,10 +213,12 @@ def _check_graph(session: onnxruntime.InferenceSession, signature: Signature, ma
         _check_type(signature.file, inputs[port.name], *described[port.name])
     results = {spec.name: (spec.dtype, spec.shape) for spec in manifest.outputs}
     types = {}
+    shape: tuple[int | str, ...]
     for output in signature.outputs:
         node = outputs[output.name]
         if output.tensor is not None:
-            types[output.name], shape = described[output.tensor]
+            spec = specs[output.tensor]
+            types[output.name], shape = spec.dtype, _shape_written(node.shape, spec.shape)
         elif output.kind == "output":
             types[output.name], shape = results[output.name]
             if types[output.name] == "bfloat16":
@@ -205,6 +232,12 @@ def _check_graph(session: onnxruntime.InferenceSession, signature: Signature, ma
                 raise GraphError(f"{signature.file}: the metric `{output.name}` is not a scalar.")
         _check_type(signature.file, node, types[output.name], shape)
     return types
+
+
+def _shape_written(declared: Sequence[int | str | None], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape in which a graph writes a tensor: its own if that has as many elements, which are then the tensor's."""
+    own = tuple(dim for dim in declared if isinstance(dim, int))
+    return own if own and len(own) == len(declared) and math.prod(own) == math.prod(shape) else shape
 
 
 def _check_names(file: str, what: str, expected: set[str], found: Any) -> None:

@@ -1,19 +1,24 @@
-"""The state of a session in memory: one tensor of each name, and what the last run has written beside it.
+"""The state of a session in memory: two buffers for each tensor that a graph replaces.
 
-ONNX Runtime allocates what a graph writes, from the arena that its activations have just left, and only when the result
-is wanted does it take the place of what was read. Nothing is copied, and a step that went wrong costs nothing: it is
-simply not committed. Buffers of our own to write to would lie idle for most of a step, beside the arena.
+A graph reads one buffer of a tensor and writes the other, and only when the result is wanted do the two change places.
+An output must never be written to the buffer of its own input: nodes that still have to read the input would see the
+new value. Nothing is copied, and a step that went wrong costs nothing: it is simply not committed.
 
-An output must never be written to the memory of its own input: nodes that still have to read the input would see the
-new value. Nor is what ONNX Runtime has allocated ever written to from here: it may be a constant of the graph, or one
-array for two outputs. `StateBuffers.writable` has a copy made first.
+Tensors that the same graphs replace always change places together. Such a group has one bit of `StateBuffers.sides`,
+which says which of the two buffers holds the current values.
+
+Letting ONNX Runtime allocate what is written, from the arena that its activations have just left, promises one copy of
+the state less. It does not keep the promise: a state scattered over the arena leaves gaps that fit nothing, and the
+arena grows for dozens of steps, in the end to as much.
+
+Buffers are made at the first need. Until a step has written both sides of a tensor, one of them may be the very bytes
+of the file that was read.
 """
 
 from __future__ import annotations
 
-import ctypes
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,8 +26,8 @@ import onnxruntime
 
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import StateError, UnsupportedVersionError
-from edgeopt_runtime.manifest import Joined, Manifest, TensorSpec, counts_draws
-from edgeopt_runtime.tensors import aligned_copy, aligned_zeros, check_array, is_finite, is_immutable
+from edgeopt_runtime.manifest import Joined, Manifest, Signature, TensorSpec, counts_draws
+from edgeopt_runtime.tensors import aligned_copy, aligned_empty, aligned_zeros, check_array, is_finite, is_immutable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,100 +52,83 @@ def ort_value(array: NDArray[Any], dtype: str) -> onnxruntime.OrtValue:
 
 
 class StateBuffers:
-    """Named tensors.
+    """Named tensors with their buffers.
+
+    Attributes:
+        moves: How often a buffer took the place of another; what was bound before knows only the old one.
 
     Tensors that are joined lie in the memory of the joined tensor, where `current` finds them by their own names.
 
     Args:
-        manifest: Describes the tensors, and the graphs.
-        values: First values, which are copied unless nothing can change them; tensors without one start as zeros.
+        manifest: Describes the tensors, and the graphs, which decide what is replaced together.
+        values: First values, copied unless nothing can change them; tensors without one start as zeros.
     """
 
     def __init__(self, manifest: Manifest, values: Mapping[str, NDArray[Any]]) -> None:
         memory = manifest.memory
         self.specs = {spec.name: spec for spec in (*manifest.tensors, *manifest.accumulators, *memory)}
+        self.sides = self.moves = 0
+        self._buffers: dict[tuple[str, bool], NDArray[Any]] = {}
+        self._values: dict[tuple[str, bool, tuple[int, ...]], onnxruntime.OrtValue] = {}
+        self._bits = _group_bits(memory, manifest.signatures)
         self._places = {
             member: place for entry in manifest.joined for member, place in _places(entry, self.specs).items()
         }
-        # Of each tensor the array, the value that graphs read, or both; one that has neither is zero.
-        self._arrays: dict[str, NDArray[Any]] = {}
-        self._values: dict[str, onnxruntime.OrtValue] = {}
-        self._writable: set[str] = set()
-        self._written: dict[str, onnxruntime.OrtValue] = {}
         values = {name: check_array(self.specs[name], values[name]) for name in self.specs.keys() & values.keys()}
         replaced = {port.tensor for signature in manifest.signatures.values() for port in signature.outputs}
         for spec in memory:
             if spec.name in values:
                 array = values[spec.name]
-                # The content of a file is shared until the first step lets go of all of it. What no graph replaces
-                # would hold it for good.
-                if not (spec.name in replaced and is_immutable(array)):
-                    array = aligned_copy(array)
-                    self._writable.add(spec.name)
-                self._arrays[spec.name] = array
+                # What no graph replaces would keep the content of the whole file in memory for good.
+                shared = spec.name in replaced and is_immutable(array)
+                self._buffers[spec.name, False] = array if shared else aligned_copy(array)
         for member in self._places.keys() & values.keys():
             self.writable(member)[...] = values[member]
+
+    def mask(self, names: Iterable[str]) -> int:
+        """The bits of ``sides`` that concern these tensors."""
+        mask = 0
+        for name in names:
+            mask |= self._bits[name]
+        return mask
 
     def current(self, name: str) -> NDArray[Any]:
         """The array that holds the tensor now, in the session's memory; only to be read."""
         if name in self._places:
             joined, part = self._places[name]
             return self.current(joined)[part].reshape(self.specs[name].shape)
-        if name not in self._arrays:
-            if name not in self._values:
-                return self.writable(name)
-            self._arrays[name] = _seen(self._values[name], self.specs[name])
-        return self._arrays[name]
+        return self._buffer(name, bool(self.sides & self._bits[name]), aligned_zeros)
 
     def writable(self, name: str) -> NDArray[Any]:
-        """The array that holds the tensor now, to be changed in place; one from an earlier call may be another."""
+        """The array that holds the tensor now, to be changed in place."""
         if name in self._places:
             joined, part = self._places[name]
             return self.writable(joined)[part].reshape(self.specs[name].shape)
-        if name not in self._writable:
-            spec = self.specs[name]
-            if name in self._arrays or name in self._values:
-                array = aligned_copy(self.current(name))
-            else:
-                array = aligned_zeros(spec.shape, DTYPES[spec.dtype].storage)
-            self._values.pop(name, None)
-            self._arrays[name] = array
-            self._writable.add(name)
-        return self._arrays[name]
-
-    def clear(self, name: str) -> None:
-        """Set the tensor to zero; it takes no memory until it is needed again."""
-        if name in self._places:
-            self.writable(name).fill(0)
-            return
-        self._values.pop(name, None)
-        self._arrays.pop(name, None)
-        self._writable.discard(name)
+        array, side = self.current(name), bool(self.sides & self._bits[name])
+        return array if array.flags.writeable else self._move(name, side, aligned_copy(array))
 
     def next(self, name: str) -> NDArray[Any]:
-        """The array that the last run has written, if it was not committed; only to be read."""
+        """The array that the last run has written, if it was not committed; it shares the session's memory."""
         if name in self._places:
             joined, part = self._places[name]
             return self.next(joined)[part].reshape(self.specs[name].shape)
-        return _seen(self._written[name], self.specs[name])
+        return self._buffers[name, not self.sides & self._bits[name]]
 
     def reading(self, name: str) -> onnxruntime.OrtValue:
         """What a graph reads now."""
-        if name not in self._values:
-            self._values[name] = ort_value(self.current(name), self.specs[name].dtype)
-        return self._values[name]
+        return self._value(name, bool(self.sides & self._bits[name]), self.specs[name].shape)
 
-    def wrote(self, values: Mapping[str, onnxruntime.OrtValue]) -> None:
-        """Keep what a run has written, until it is committed or the next one."""
-        self._written = dict(values)
+    def writing(self, name: str, shape: Sequence[int]) -> onnxruntime.OrtValue:
+        """What a graph writes now, in the graph's own shape, to become current when it is committed."""
+        side = not self.sides & self._bits[name]
+        if not self._buffer(name, side, aligned_empty).flags.writeable:
+            self._move(name, side, aligned_empty(self.specs[name].shape, DTYPES[self.specs[name].dtype].storage))
+        return self._value(name, side, tuple(shape))
 
-    def commit(self) -> None:
-        """Make what the last run has written the state."""
-        for name, value in self._written.items():
-            self._arrays.pop(name, None)
-            self._writable.discard(name)
-            self._values[name] = value
-        self._written = {}
+    def clear(self, name: str) -> None:
+        """Set the tensor to zero; one that was never anything else still takes no memory."""
+        if name in self._places or (name, bool(self.sides & self._bits[name])) in self._buffers:
+            self.writable(name).fill(0)
 
     def replace(self, arrays: Mapping[str, Any], roles: Collection[str]) -> None:
         """Copy arrays into the current tensors of some roles; all of them, or none if one does not fit.
@@ -174,7 +162,7 @@ class StateBuffers:
             array[...] = seed
         for name in self.specs:
             if self.counts_draws(name):
-                self.clear(name)
+                self.writable(name)[...] = 0
 
     def is_finite(self, name: str) -> bool:
         """Whether the tensor holds neither NaN nor infinities now."""
@@ -195,17 +183,25 @@ class StateBuffers:
         """Whether the tensor is the count of runs that drew random numbers."""
         return counts_draws(self.specs[name])
 
+    def _buffer(self, name: str, side: bool, make: Callable[..., NDArray[Any]]) -> NDArray[Any]:
+        if (name, side) not in self._buffers:
+            # A session that only predicts holds one copy of the state, one that only steps no accumulators.
+            self._buffers[name, side] = make(self.specs[name].shape, DTYPES[self.specs[name].dtype].storage)
+        return self._buffers[name, side]
 
-def _seen(value: onnxruntime.OrtValue, spec: TensorSpec) -> NDArray[Any]:
-    """The memory of a value as an array that keeps it alive, and cannot be written to."""
-    storage = DTYPES[spec.dtype].storage
-    if not spec.nbytes:
-        return np.empty(spec.shape, storage)
-    memory = (ctypes.c_char * spec.nbytes).from_address(value.data_ptr())
-    memory.value_behind = value  # type: ignore[attr-defined]
-    array = np.frombuffer(memory, storage).reshape(spec.shape)
-    array.flags.writeable = False
-    return array
+    def _move(self, name: str, side: bool, array: NDArray[Any]) -> NDArray[Any]:
+        self._buffers[name, side] = array
+        for key in [key for key in self._values if key[:2] == (name, side)]:
+            del self._values[key]
+        self.moves += 1
+        return array
+
+    def _value(self, name: str, side: bool, shape: tuple[int, ...]) -> onnxruntime.OrtValue:
+        key = name, side, shape
+        if key not in self._values:
+            array = self._buffer(name, side, aligned_zeros)
+            self._values[key] = ort_value(array.reshape(shape), self.specs[name].dtype)
+        return self._values[key]
 
 
 def _places(entry: Joined, specs: Mapping[str, TensorSpec]) -> dict[str, tuple[str, slice]]:
@@ -216,3 +212,16 @@ def _places(entry: Joined, specs: Mapping[str, TensorSpec]) -> dict[str, tuple[s
         places[member] = entry.name, slice(start, end)
         start = end
     return places
+
+
+def _group_bits(specs: Sequence[TensorSpec], signatures: Mapping[str, Signature]) -> dict[str, int]:
+    """A bit for each tensor, the same for those that the same graphs replace; 0 for those that none does."""
+    writers: dict[str, set[str]] = {spec.name: set() for spec in specs}
+    for name, signature in signatures.items():
+        for port in signature.outputs:
+            if port.tensor is not None:
+                writers[port.tensor].add(name)
+    groups: dict[frozenset[str], int] = {frozenset(): 0}
+    for names in writers.values():
+        groups.setdefault(frozenset(names), 1 << (len(groups) - 1))
+    return {tensor: groups[frozenset(names)] for tensor, names in writers.items()}

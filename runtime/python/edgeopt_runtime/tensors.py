@@ -1,6 +1,7 @@
 """State tensors in memory and in a safetensors file.
 
-Both are ours, so that a large state goes from its buffers to the disk, and back, without a copy in between. Format: https://github.com/huggingface/safetensors#format
+Both are ours, so that a large state goes from its buffers to the disk, and back, without a copy in between.
+Format: https://github.com/huggingface/safetensors#format
 """
 
 from __future__ import annotations
@@ -181,8 +182,8 @@ def decode_state(
         dtype = DTYPES[spec.dtype]
         if entry.dtype != dtype.safetensors or entry.shape != spec.shape:
             raise TamperedBundleError(
-                f"state.safetensors holds `{spec.name}` as {shown.value(entry.dtype)} of shape {list(entry.shape)}; "
-                f"the manifest says {spec.dtype} of shape {list(spec.shape)}."
+                f"state.safetensors holds `{spec.name}` as {shown.value(entry.dtype)} of shape "
+                f"{shown.value(list(entry.shape))}; the manifest says {spec.dtype} of shape {list(spec.shape)}."
             )
         if entry.end - entry.begin != spec.nbytes:
             raise TamperedBundleError(

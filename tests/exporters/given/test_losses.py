@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from edgeopt.errors import ConfigurationError
-from edgeopt.losses import ArraySpec, CrossEntropy, Loss
+from edgeopt.losses import CTC, ArraySpec, CrossEntropy, Loss
 from edgeopt_exporters.given import as_loss
 
 LABELS = torch.tensor([0, 2, 1, 2, 0])
@@ -78,6 +78,10 @@ def test_what_is_taken_over_computes_the_same(theirs: Any) -> None:
     torch.testing.assert_close(actual_at.grad, expected_at.grad, rtol=1e-12, atol=1e-14)
 
 
+def test_ctc_keeps_its_settings_and_the_order_of_torch() -> None:
+    assert as_loss(nn.CTCLoss(blank=3, zero_infinity=True)) == CTC(3, zero_infinity=True, time_first=True)
+
+
 def test_a_class_stands_for_its_defaults() -> None:
     assert as_loss(nn.CrossEntropyLoss) == as_loss(CrossEntropy) == as_loss("cross_entropy") == CrossEntropy()
 
@@ -109,7 +113,10 @@ class MeanSquaredError(Keras):
         (functools.partial(functional.mse_loss, reduce=False), "`reduce=False` is out of date"),
         (functools.partial(functional.huber_loss, torch.ones(1)), "by name, not by place"),
         (nn.BCELoss(), "torch.nn.BCELoss: .*give 'bce_with_logits'"),
-        (nn.CTCLoss, "torch.nn.CTCLoss: There is no loss 'CTCLoss'. Choose from bce_with_logits, binary_focal"),
+        (
+            nn.SoftMarginLoss,
+            "torch.nn.SoftMarginLoss: There is no loss 'SoftMarginLoss'. Choose from bce",
+        ),
         (functional.soft_margin_loss, "torch.nn.functional.soft_margin_loss: There is no loss"),
         (Mine(), "a class of yours derived from edgeopt.losses.Loss"),
         (lambda prediction, target: prediction - target, "a class of yours derived from edgeopt.losses.Loss"),

@@ -10,8 +10,8 @@ import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import at_least, fraction, positive
+from edgeopt.control import choose
 from edgeopt.optimizers.arithmetic.averages import bias_correction, ema
-from edgeopt.optimizers.arithmetic.control import choose
 from edgeopt.optimizers.arithmetic.matrices import bounded, transposed
 from edgeopt.optimizers.arithmetic.norms import norm, safe_norm
 from edgeopt.optimizers.base import Arrays, Updated, static

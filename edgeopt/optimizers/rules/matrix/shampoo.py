@@ -9,7 +9,7 @@ import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import at_least, fraction, positive
-from edgeopt.optimizers.arithmetic.control import choose
+from edgeopt.control import choose
 from edgeopt.optimizers.arithmetic.matrices import along_axis, bounded, gram, identity, inverse_root
 from edgeopt.optimizers.arithmetic.timing import starts_period
 from edgeopt.optimizers.base import Arrays, Updated, static, zeros

@@ -9,8 +9,8 @@ import numpy as np
 
 from edgeopt.array_types import Array, Namespace, cast_like
 from edgeopt.checks import at_least
+from edgeopt.control import choose
 from edgeopt.optimizers.arithmetic.averages import bias_correction, ema
-from edgeopt.optimizers.arithmetic.control import choose
 from edgeopt.optimizers.arithmetic.matrices import along_axis, bounded, gram, identity, orthonormal, transposed
 from edgeopt.optimizers.arithmetic.timing import is_multiple
 from edgeopt.optimizers.base import Arrays, Updated, static, zeros
