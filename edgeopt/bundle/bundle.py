@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import onnx_ir
     from numpy.typing import NDArray
 
+    from edgeopt.memory import Estimate
     from edgeopt.optimizers import OptimizerLike
 
 __all__ = ["Bundle", "Replacement"]
@@ -115,6 +116,22 @@ class Bundle:
 
         contents, carryover = replace_optimizer(self.contents(), optimizer)
         return Replacement(Bundle.of(contents), *carryover)
+
+    def estimate(self, graph: str = "step", /, **sizes: int) -> Estimate:
+        """What memory a step will take at most, by part and by layer: ``print(bundle.estimate(batch=8))``.
+
+        It is what a process grows by on the CPU, from the imported runtime on, in the first steps and all later ones.
+
+        Args:
+            graph: Another graph than ``step``: ``accumulate``, ``evaluate`` or ``predict``.
+            sizes: Of each symbolic dimension of the batch, by name.
+
+        Raises:
+            SignatureError: A dimension is missing or unknown, or there is no such graph.
+        """
+        from edgeopt.memory import estimate
+
+        return estimate(self.contents(), sizes, graph)
 
     def inspect(self) -> Report:
         """Tables of what the bundle holds."""
