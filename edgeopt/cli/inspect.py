@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
+import typer
 from rich.table import Table
 from rich.text import Text
 
 from edgeopt.bundle import Bundle, Report
 from edgeopt.cli.console import format_bytes, format_number, new_table, out, print_json
 from edgeopt.cli.decisions import print_decisions
+from edgeopt.cli.errors import CommandError
 from edgeopt.cli.options import BundleOrFile, Json
 from edgeopt.cli.output import size_of
+from edgeopt.memory import Estimate
 
 __all__ = ["inspect"]
 
 
-def inspect(bundle: BundleOrFile, as_json: Json = False) -> None:
+Sizes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--estimate", metavar="NAME=SIZE", help="Foretell the memory of a step instead, for these sizes: batch=8."
+    ),
+]
+
+
+def inspect(bundle: BundleOrFile, as_json: Json = False, estimate: Sizes = None) -> None:
     """Show a bundle's tensors, inputs, hyperparameters and graphs; or what an ONNX file's constants are taken for."""
     if bundle.suffix == ".onnx" and bundle.is_file():
         # What reads ONNX files takes a while to import.
         from edgeopt.cli.constants import show_constants
 
         show_constants(bundle, as_json)
+        return
+    if estimate:
+        _show_estimate(Bundle.load(bundle).estimate(**_sizes_given(estimate)), as_json)
         return
     report = Bundle.load(bundle).inspect()
     if as_json:
@@ -38,6 +53,34 @@ def inspect(bundle: BundleOrFile, as_json: Json = False) -> None:
     if report.decisions:
         out.print("\nDecided by the export", style="bold")
         print_decisions(report.decisions, out)
+
+
+def _sizes_given(pairs: Sequence[str]) -> dict[str, int]:
+    sizes = {}
+    for pair in pairs:
+        name, _, size = pair.partition("=")
+        if not size.isdecimal():
+            raise CommandError(f"{pair!r} sets no dimension; write name=size, as in batch=8.")
+        sizes[name] = int(size)
+    return sizes
+
+
+def _show_estimate(found: Estimate, as_json: bool) -> None:
+    if as_json:
+        print_json(found.to_dict())
+        return
+    columns = ("parameters", "gradients", "optimizer", "activations")
+    table = new_table("layer", *columns, title="By layer", numbers=columns)
+    for layer in found.layers:
+        numbers = (getattr(layer, column) for column in columns)
+        table.add_row(layer.name, *(format_bytes(number) if number else "" for number in numbers))
+    parts = new_table("part", "bytes", title="The most that a step takes", numbers=("bytes",))
+    for part in ("runtime", "state", "written", "activations", "arena", "peak"):
+        parts.add_row(part, format_bytes(getattr(found, part)))
+    out.print(table)
+    out.print()
+    out.print(parts)
+    out.print(f"Most is there in {found.where}.", style="dim")
 
 
 def _tensors(report: Report) -> Table:

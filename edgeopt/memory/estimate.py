@@ -125,7 +125,9 @@ def estimate(contents: BundleContents, sizes: Mapping[str, int], graph: str = "s
     result = run(model.graph, opset, given)
     next_values = {port.tensor for port in signature.outputs}
     held = {spec.name: spec.nbytes for spec in manifest.memory}
+    # They take memory from the first use on.
     accumulators = {spec.name for spec in manifest.accumulators}
+    accumulators |= {entry.name for entry in manifest.joined if accumulators.issuperset(entry.members)}
     return Estimate(
         sizes=dict(sizes),
         graph=graph,

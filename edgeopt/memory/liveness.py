@@ -16,8 +16,12 @@ __all__ = ["Held", "Run", "run"]
 # Operators that return the memory they were given, and those that may write over it.
 _VIEWS = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity")
 _OVER = frozenset(
-    "Add Sub Mul Div Relu Sqrt Tanh Sigmoid Exp Neg Abs Softmax LogSoftmax Reciprocal Log Cast Clip Erf LeakyRelu "
-    "HardSigmoid Not Sum IsNaN Gelu Elu Softplus Floor Ceil Round Sign And Or Xor Max Min".split()
+    (
+        *("Add", "Sub", "Mul", "Div", "Sum", "Max", "Min", "And", "Or", "Xor", "Not", "IsNaN", "Cast", "Clip"),
+        *("Relu", "LeakyRelu", "Elu", "Gelu", "Softplus", "HardSigmoid", "Sigmoid", "Tanh", "Erf"),
+        *("Sqrt", "Exp", "Log", "Reciprocal", "Neg", "Abs", "Floor", "Ceil", "Round", "Sign"),
+        *("Softmax", "LogSoftmax"),
+    )
 )
 
 
@@ -72,7 +76,9 @@ class _Follower:
         self._opset = opset
         self._sizes = infer(graph, opset, given)
         # What is not in the arena: inputs, constants, and outputs, which go where the caller wants them.
-        self._elsewhere = {value.name for value in (*graph.input, *graph.output)} | {one.name for one in graph.initializer}
+        self._elsewhere = {value.name for value in (*graph.input, *graph.output)} | {
+            one.name for one in graph.initializer
+        }
         self._reads = [set(_read(node)) for node in self._nodes]
         self._last = {name: index for index, names in enumerate(self._reads) for name in names}
         self._arena = Arena()
@@ -168,4 +174,3 @@ def _read(node: onnx.NodeProto) -> Iterator[str]:
         for inner in body.node:
             yield from _read(inner)
         yield from (value.name for value in body.output)
-

@@ -70,3 +70,17 @@ def test_the_constants_of_a_file_as_json(run: Any, tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read(run: Any, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_text("nothing", encoding="utf-8")
     assert run("inspect", tmp_path / "model.onnx").code == 1
+
+
+def test_the_memory_of_a_step_is_foretold_by_part_and_layer(run: Any, bundle: Path) -> None:
+    result = run("inspect", bundle, "--estimate", "batch=8")
+    assert result.code == 0
+    assert "By layer" in result
+    assert "written" in result
+    document = json.loads(run("inspect", bundle, "--estimate", "batch=8", "--json").out)
+    assert document["peak"] == Bundle.load(bundle).estimate(batch=8).peak
+
+
+def test_sizes_for_an_estimate_are_whole_numbers_of_known_dimensions(run: Any, bundle: Path) -> None:
+    assert "write name=size" in run("inspect", bundle, "--estimate", "batch").err
+    assert "has no dimension 'width'" in run("inspect", bundle, "--estimate", "width=8").err
