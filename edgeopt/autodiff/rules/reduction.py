@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from edgeopt import tracing as xp
+from edgeopt.autodiff.accumulation import accumulate, scattered_along
 from edgeopt.autodiff.arrays import expand_like
 from edgeopt.autodiff.registry import rule
 from edgeopt.autodiff.rules.elementwise import indicator
@@ -206,4 +207,9 @@ def softmax(n: Site, g: Array) -> Array:
 @rule("LogSoftmax", singular=_may_be_masked_out)
 def log_softmax(n: Site, g: Array) -> Array:
     """g - exp(y) Σ g."""
-    return g - xp.exp(n.y) * op.ReduceSum(g, [n.attr("axis", -1)], keepdims=1)
+    axis = n.attr("axis", -1)
+    picked = scattered_along(g, axis)
+    if picked is None:
+        return g - xp.exp(n.y) * op.ReduceSum(g, [axis], keepdims=1)
+    # Of a loss that looks at one class: nothing else of the cotangent needs to be made.
+    return accumulate([g, xp.exp(n.y) * -op.ReduceSum(picked, [axis], keepdims=1)])
