@@ -14,7 +14,7 @@ EDGEOPT_TORCH_INDEX ?=
 OLDEST_PYTHON ?= >=3.10,<3.13
 
 .DELETE_ON_ERROR:
-.PHONY: help quickstart test test-full lint types format build benchmark clean
+.PHONY: help quickstart test test-full lint types format build native bench clean
 .DEFAULT_GOAL := help
 
 # Caches of compiled modules halve the time of everything that starts Python often.
@@ -33,6 +33,12 @@ COUNTED := tests/architectures tests/autodiff/suite
 FULL := tests/full
 # What follows the newest PyTorch operator by operator; older ones differ from it here and there.
 NEWEST := tests/exporters/test_translations.py tests/exporters/test_singular_points.py
+# Without a C++ compiler there are no native kernels, and their tests are left out.
+NATIVE := $(if $(shell command -v $(CXX) 2> /dev/null),build/native/stamp)
+NATIVE_SOURCES := $(shell find runtime/native -name __pycache__ -prune -o -print)
+NATIVE_KERNELS := $(filter-out %_avx2.cpp %_avx512.cpp,$(filter runtime/native/src/kernels/%.cpp,$(NATIVE_SOURCES)))
+NATIVE_KERNELS += $(filter runtime/native/src/vector/%.cpp,$(NATIVE_SOURCES))
+NATIVE_CHECKS := $(patsubst runtime/native/checks/%.cpp,%,$(filter runtime/native/checks/%.cpp,$(NATIVE_SOURCES)))
 TORCH := $(shell sed -n 's/.*"\(torch>=[0-9.]*\)".*/\1/p' pyproject.toml)
 TORCHVISION := $(shell sed -n 's/.*"\(torchvision>=[0-9.]*\)".*/\1/p' pyproject.toml)
 # Directories too, so that a removed file counts as a change.
@@ -49,13 +55,14 @@ help:
 	@echo 'make lint         ruff, mypy --strict and the import contracts'
 	@echo 'make format       let ruff rewrite the sources'
 	@echo 'make build        wheel and sdist in dist/'
-	@echo 'make benchmark    one training step against PyTorch'
+	@echo 'make native       the wheel of the native kernels in build/native/'
+	@echo 'make bench        training steps against every peer; parts of it: make bench WORKLOADS=mlp PEERS=torch THREADS=1 QUICK=1'
 	@echo 'make clean        remove what the others made'
 
 quickstart: .venv/quickstart.stamp
 	$(RUN) $(BIN)/edgeopt quickstart --out quickstart
 
-test: lint .venv/dev.stamp .venv-base/stamp .venv-oldest/stamp build/models/stamp
+test: lint .venv/dev.stamp .venv-base/stamp .venv-oldest/stamp build/models/stamp $(NATIVE)
 	@echo '== the base install, and the oldest dependencies, run bundles that were made by the newest'
 	rm -rf $(BUNDLES)
 	$(RUN) tests/device/make_bundles.py $(BUNDLES)
@@ -63,6 +70,9 @@ test: lint .venv/dev.stamp .venv-base/stamp .venv-oldest/stamp build/models/stam
 	.venv-oldest/bin/python .venv-oldest/bin/pytest tests/device --bundles $(BUNDLES)
 	@echo '== the oldest dependencies export'
 	.venv-oldest/bin/python .venv-oldest/bin/pytest -n auto --dist loadscope tests/exporters $(addprefix --ignore ,$(NEWEST))
+	@echo '== native kernels$(if $(NATIVE),, are left out: there is no C++ compiler)'
+	for check in $(if $(NATIVE),$(NATIVE_CHECKS)); do build/native/checks/$$check || exit 1; done
+	.venv-oldest/bin/python .venv-oldest/bin/pytest tests/native
 	@echo '== everything, with the newest dependencies'
 	$(RUN) $(BIN)/pytest -n auto --dist loadscope $(addprefix --ignore ,$(COUNTED) $(FULL))
 	@echo '== and what ends with a table of its cases'
@@ -83,8 +93,16 @@ format: .venv/dev.stamp
 
 build: dist/stamp
 
-benchmark: .venv/benchmark.stamp
-	$(RUN) benchmarks/training_step.py
+native: build/native/stamp
+
+# WORKLOADS, PEERS and THREADS choose, as words or with commas; QUICK=1 hurries. What was measured before is kept.
+COMMA := ,
+bench = $(if $(NATIVE),PYTHONPATH=$(CURDIR)/build/native/site) $(RUN) benchmarks/bench.py $(if $(PEERS),--peers $(subst $(COMMA), ,$(PEERS)))
+
+bench: .venv/benchmark.stamp $(NATIVE)
+	for peer in $$($(bench) --environments); do $(MAKE) build/peers/$$peer/stamp || echo "$$peer is not measured"; done
+	$(bench) $(if $(WORKLOADS),--workloads $(subst $(COMMA), ,$(WORKLOADS))) $(if $(QUICK),--quick) \
+	    $(if $(THREADS),--threads $(subst $(COMMA), ,$(THREADS))) $(if $(LOCK),--lock $(LOCK)) $(if $(OUT),--out $(OUT))
 
 clean:
 	rm -rf .venv .venv-base .venv-oldest dist build quickstart
@@ -108,14 +126,35 @@ build/models/stamp: tests/models/fetch.py .venv/stamp
 	$(RUN) tests/models/fetch.py build/models
 	@touch $@
 
+# One wheel for every Python of a platform, installed beside the environments: their other tests run plain bodies. The
+# checks are the arithmetic again, without ONNX Runtime and with sanitizers.
+build/native/stamp: .venv/stamp $(NATIVE_SOURCES)
+	rm -rf build/native
+	$(UV) build --wheel --python $(RUN) --out-dir build/native runtime/native
+	$(UV) pip install --python $(RUN) --target build/native/site build/native/*.whl
+	mkdir build/native/checks
+	for check in $(NATIVE_CHECKS); do \
+	    $(CXX) -std=c++17 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -ffp-contract=off \
+	        -pthread -Iruntime/native/src runtime/native/checks/$$check.cpp $(NATIVE_KERNELS) -o build/native/checks/$$check || exit 1; \
+	done
+	@touch $@
+
 # Installs torch into the environment $(1), with the options $(2), from the index that was named, if one was.
 torch = $(if $(EDGEOPT_TORCH_INDEX),$(UV) pip install --python $(1) $(2) --index $(EDGEOPT_TORCH_INDEX) '$(TORCH)')
 # Installs the wheel with the extras $(2) into the environment $(1).
 wheel = $(UV) pip install --python $(1) --reinstall-package edgeopt "$$(echo dist/*.whl)$(2)"
 
 .venv/quickstart.stamp .venv/benchmark.stamp .venv/dev.stamp: .venv/%.stamp: dist/stamp
-	$(call torch,.venv,$(if $(filter dev,$*),'$(TORCHVISION)'))
+	$(call torch,.venv,$(if $(filter quickstart,$*),,'$(TORCHVISION)'))
 	$(call wheel,.venv,[$*])
+	@touch $@
+
+# What a peer needs, apart from ours: versions of packages here, where one peer would force another's.
+build/peers/%/stamp: benchmarks/peers/environments/%.txt .venv/stamp
+	$(UV) venv --clear --python $(RUN) build/peers/$*
+	$(if $(EDGEOPT_TORCH_INDEX),$(if $(shell grep -o '^torch==.*' $<),$(UV) pip install --python build/peers/$* \
+	    --index $(EDGEOPT_TORCH_INDEX) $(shell grep -o '^torch[a-z]*==.*' $<)))
+	$(UV) pip install --python build/peers/$* -r $<
 	@touch $@
 
 .venv-base/stamp: dist/stamp

@@ -1,116 +1,112 @@
-"""The process that trains and times itself: `python contender.py NAME FOLDER`.
+"""The process of one peer, run by the interpreter of that peer's environment.
 
-It reads the number of steps to take from a line of standard input, takes them, answers with a line of JSON, and waits
-for the next. While it waits it does nothing, so several of these share a machine without disturbing each other.
+    python contender.py prepare PEER WORKLOAD FOLDER
+    python contender.py serve PEER WORKLOAD FOLDER THREADS
+
+The first makes what a device would get and prints one line of JSON about it. The second loads the model at the first
+line of standard input, reads numbers of steps from the others, takes them, and answers each line with one of JSON.
+While it waits it does nothing, so several share a machine without disturbing each other.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
-from collections.abc import Callable
+import traceback
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
-from workloads import ADAMW, SGD, Batch, Workload, batches, weights
+from measuring.memory import forget_peak, peak_memory
+from peers.base import Cannot, Checked, implementation
+from peers.registry import PEAKS, PEERS
+from workloads import WORKLOADS, Batch, Workload
 
-Step = Callable[[Batch], float]
-
-BUNDLE = "bundle.edgeopt"
-
-
-def edgeopt_step(workload: Workload, folder: Path) -> Step:
-    """A step of the device runtime, which needs neither PyTorch nor the exporter."""
-    from edgeopt_runtime import TrainingSession
-
-    session = TrainingSession.load(folder / BUNDLE, threads=workload.threads)
-    return lambda batch: session.step(batch)["loss"]
+# The first steps see one batch, so that their losses fall by learning alone; they are what is compared.
+COMPARED_STEPS = 6
 
 
-def torch_step(workload: Workload, implementation: str | None) -> Step:
-    """An eager step of PyTorch.
-
-    Args:
-        workload: What to train.
-        implementation: "foreach" or "fused"; None for the one that PyTorch takes by default.
-    """
-    import torch
-    from torch.nn.functional import cross_entropy
-
-    from models import build
-
-    torch.set_num_threads(workload.threads)
-    module = build(workload.model, weights(workload.model))
-    # False would switch PyTorch's own choice off; None leaves it.
-    foreach, fused = implementation == "foreach" or None, implementation == "fused" or None
-    optimizer: torch.optim.Optimizer
-    if workload.optimizer == "sgd":
-        optimizer = torch.optim.SGD(
-            module.parameters(), lr=SGD["lr"], momentum=SGD["momentum"], foreach=foreach, fused=fused
-        )
-    else:
-        optimizer = torch.optim.AdamW(
-            module.parameters(), lr=ADAMW["lr"], weight_decay=ADAMW["weight_decay"], foreach=foreach, fused=fused
-        )
-
-    def step(batch: Batch) -> float:
-        images, labels = batch
-        optimizer.zero_grad(set_to_none=True)
-        loss = cross_entropy(module(torch.from_numpy(images)), torch.from_numpy(labels))
-        loss.backward()  # type: ignore[no-untyped-call] # torch leaves it untyped
-        optimizer.step()
-        return loss.item()
-
-    return step
+def main(task: str, name: str, about: str, place: str, threads: str = "1") -> None:
+    """Carry out one of the two tasks."""
+    answers = _own_the_output()
+    peer, workload, folder = (PEERS | PEAKS)[name], WORKLOADS[about], Path(place)
+    module = implementation(import_module(f"peers.{peer.module}"))
+    try:
+        if task == "prepare":
+            os.nice(10)  # nothing of this is timed against anybody
+            start = time.perf_counter()
+            size = module.prepare(workload, peer.variant, folder)
+            seconds = time.perf_counter() - start
+            _say(answers, {"bytes": size, "seconds": seconds, "versions": _versions(module.PACKAGES)})
+        else:
+            _serve(answers, name, workload, folder, int(threads))
+    except Cannot as answer:
+        _say(answers, {"cannot": str(answer)})
+    except Exception as error:  # other people's software: whatever it says is the answer
+        traceback.print_exc()
+        lines = str(error).strip().splitlines() or [""]
+        _say(answers, {"cannot": f"{type(error).__name__}: {lines[0][:200]}", "failed": True})
 
 
-def peak_memory() -> float | None:
-    """Largest resident memory of this process so far in MiB; None where the system does not say.
-
-    Not `getrusage`: its maximum outlives exec, and would count what the parent process held.
-    """
-    status = Path("/proc/self/status")
-    lines = status.read_text().splitlines() if status.exists() else []
-    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), None)
-
-
-def _import(name: str) -> None:
-    """Load all modules that a step needs, so that memory is measured without them."""
-    if name == "edgeopt":
-        import edgeopt_runtime.session  # noqa: F401 # the package loads its modules lazily
-    else:
-        import torch
-
-        # The first optimizer imports PyTorch's compiler, 155 MiB.
-        torch.optim.SGD([torch.zeros(1)], lr=1.0)
-
-
-def main(name: str, folder: Path) -> None:
-    """Serve one contender until standard input ends."""
-    workload = Workload.load(folder / "workload.json")
-    _import(name)
-    imported = peak_memory()
-    family, _, implementation = name.partition(" ")
-    step = edgeopt_step(workload, folder) if family == "edgeopt" else torch_step(workload, implementation or None)
-    batch = batches(workload.model)
-    print(json.dumps("ready"), flush=True)
-
+def _serve(answers: int, name: str, workload: Workload, folder: Path, threads: int) -> None:
+    peer = (PEERS | PEAKS)[name]
+    module = implementation(import_module(f"peers.{peer.module}"))
+    module.imports(workload, peer.variant)
     taken = 0
+
+    def ready(count: int) -> list[Batch]:
+        return [workload.batch(max(0, step - COMPARED_STEPS + 1)) for step in range(taken, taken + count)]
+
+    (first,) = ready(1)
+    _say(answers, {"imported": True})
+    sys.stdin.readline()
+    imported = forget_peak()
+    start = time.perf_counter()
+    step = module.load(workload, peer.variant, folder, threads)
+    loss = step(first)
+    check = step.check if isinstance(step, Checked) else None
+    _say(answers, {"first_step_seconds": time.perf_counter() - start, "losses": [check() if check else loss]})
+    taken = 1
     for line in sys.stdin:
-        ready = [batch(index) for index in range(taken, taken + int(line))]
-        taken += len(ready)
+        batches = ready(int(line))
+        taken += len(batches)
         seconds, losses = [], []
         processor = time.process_time()
-        for each in ready:
+        for batch in batches:
             start = time.perf_counter()
-            losses.append(step(each))
+            losses.append(step(batch))
             seconds.append(time.perf_counter() - start)
+            if check:
+                losses[-1] = check() if taken <= COMPARED_STEPS + 2 else 0.0
         processor = time.process_time() - processor
         peak = peak_memory()
         growth = None if peak is None or imported is None else peak - imported
-        answer = {"seconds": seconds, "processor": processor, "losses": losses, "memory": growth}
-        print(json.dumps(answer), flush=True)
+        _say(answers, {"seconds": seconds, "processor": processor, "losses": losses, "memory": growth})
+
+
+def _own_the_output() -> int:
+    """A descriptor for answers; what libraries print to standard output goes to standard error from here on."""
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    return answers
+
+
+def _say(answers: int, message: dict[str, Any]) -> None:
+    os.write(answers, (json.dumps(message, default=float) + "\n").encode())
+
+
+def _versions(packages: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(*sys.argv[1:])

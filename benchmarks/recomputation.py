@@ -21,8 +21,8 @@ import torch
 from torch import nn
 
 import edgeopt
-from contender import peak_memory
 from edgeopt_runtime import TrainingSession
+from measuring.memory import peak_memory
 
 VARIANTS: dict[str, str] = {"kept": "", "auto": "auto", "blocks": "blocks.*"}
 HEAD = "| what is recomputed | peak MiB | share | ms a step | ratio | nodes |\n|---|---|---|---|---|---|\n"

@@ -11,7 +11,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgeopt import bilevel, bundle, compat, errors, losses, metrics, optimizers, schedules, testing, transforms
+    from edgeopt import (
+        bilevel,
+        bundle,
+        compat,
+        errors,
+        graph,
+        losses,
+        metrics,
+        optimizers,
+        schedules,
+        testing,
+        transforms,
+    )
     from edgeopt.bundle import Bundle
     from edgeopt.derivatives import gradient, hessian_vector
     from edgeopt_exporters.export import export
@@ -27,6 +39,7 @@ __all__ = [
     "errors",
     "export",
     "gradient",
+    "graph",
     "hessian_vector",
     "losses",
     "metrics",

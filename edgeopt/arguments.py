@@ -28,6 +28,8 @@ class Component(ABCMeta):
     - lists, ranges and arrays become tuples where the field is one;
     - a name that the class does not have is refused, with the name that was probably meant.
 
+    Settings in `around` are not the constructor's: what they say goes around what it makes.
+
     A class may limit the arguments that are taken by position with `positional`.
     """
 
@@ -36,6 +38,9 @@ class Component(ABCMeta):
 
     #: Settings in other units: the field that each gives, and how, from its value and all settings.
     converted: Mapping[str, tuple[str, Callable[[Any, Mapping[str, Any]], Any]]] = {}
+
+    #: Settings that put something around what is made: what does so, from that and their value. None leaves it alone.
+    around: Mapping[str, Callable[[Any, Any], Any]] = {}
 
     #: How many arguments may be given by position; None sets no limit.
     positional: int | None = None
@@ -60,13 +65,17 @@ class Component(ABCMeta):
                 raise ConfigurationError(f"{cls.__name__} was given {', '.join(sorted(twice))} twice")
             given = expanded(cls, {**given, **kwargs})
             _known(cls, given)
+            outer = {name: given.pop(name) for name in _around(cls) if name in given}
             missing = [name for name, each in parameters.items() if each.default is each.empty and name not in given]
             if missing:
                 raise ConfigurationError(f"{cls.__name__} needs {', '.join(missing)}")
             sequences = _sequences(cls)
-            return super().__call__(
+            made = super().__call__(
                 **{name: _tuple(value) if name in sequences else value for name, value in given.items()}
             )
+            for name, value in outer.items():
+                made = made if value is None else cls.around[name](made, value)
+            return made
 
     @property
     def __signature__(cls) -> inspect.Signature:
@@ -105,9 +114,10 @@ def expanded(cls: type, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def settings_of(cls: type) -> dict[str, Field[Any] | None]:
-    """What a component can be given: its fields, and with None for a field what stands for others."""
+    """What a component can be given: its fields, and with None for a field what stands for others or goes around."""
     own: dict[str, Field[Any] | None] = {each.name: each for each in _fields(cls) if each.init}
-    return own | dict.fromkeys((*_combined(cls), *cls.converted) if isinstance(cls, Component) else ())
+    more = (*_combined(cls), *cls.converted, *_around(cls)) if isinstance(cls, Component) else ()
+    return own | dict.fromkeys(more)
 
 
 @functools.cache
@@ -126,6 +136,12 @@ def _combined(cls: Component) -> dict[str, tuple[str, ...]]:
     betas = tuple(name for name in ("beta1", "beta2", "beta3") if name in names)
     own = {"betas": betas} if betas[:2] == ("beta1", "beta2") and "betas" not in names else {}
     return {**own, **cls.combined}
+
+
+def _around(cls: Component) -> tuple[str, ...]:
+    """The settings that put something around what a class makes; a field of that name is the class's own."""
+    own = _parameters(cls)
+    return tuple(name for name in cls.around if own is not None and name not in own)
 
 
 @functools.cache
@@ -147,7 +163,7 @@ def _tuple(value: Any) -> Any:
 
 def _known(cls: Component, given: Mapping[str, Any]) -> None:
     """Refuse names that the class does not have."""
-    names = [*(_parameters(cls) or ()), *_combined(cls), *cls.converted]
+    names = [*(_parameters(cls) or ()), *_combined(cls), *cls.converted, *_around(cls)]
     for unknown in given:
         if unknown in names:
             continue

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any, Generic, TypeVar
 
@@ -36,6 +36,7 @@ class Kind(Generic[T]):
         registry: Classes by name.
         example: How one is written, for messages: `edgeopt.losses.CrossEntropy()`.
         aliases: More names for members of the registry: those that other frameworks have for the same formula.
+        pairs: What is made of a member of the registry and a setting that its name says, by that name.
         elsewhere: Names of other frameworks for what has no equal, each with the end of a sentence that says what to
             use in its place.
     """
@@ -46,6 +47,7 @@ class Kind(Generic[T]):
     example: str
     aliases: Mapping[str, str] = field(default_factory=dict)
     elsewhere: Mapping[str, str] = field(default_factory=dict)
+    pairs: Mapping[str, Callable[..., T]] = field(default_factory=dict)
 
     def one(self, value: object) -> T:
         """What was given: a component itself, or one made from its class or from words.
@@ -94,6 +96,9 @@ class Kind(Generic[T]):
 
     def make(self, name: str, settings: Mapping[str, object]) -> T:
         """Make the one of that name with these settings. Raises what `build` raises."""
+        pair = {_plain(each): pair for each, pair in self.pairs.items()}.get(_plain(name))
+        if pair is not None:
+            return pair(**settings)
         return _configured(name, self.find(name), settings)
 
     def find(self, name: str) -> type[T]:
@@ -111,7 +116,7 @@ class Kind(Generic[T]):
         instead = {_plain(each): why for each, why in self.elsewhere.items()}.get(_plain(name))
         if instead is not None:
             raise ConfigurationError(f"There is no {self.name} {name!r}: {instead}.")
-        hint = did_you_mean(name, self.registry)
+        hint = did_you_mean(name, [*self.registry, *self.pairs])
         raise ConfigurationError(
             f"There is no {self.name} {name!r}{hint} Choose from {', '.join(sorted(self.registry))}."
         )

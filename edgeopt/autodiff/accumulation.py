@@ -25,7 +25,8 @@ def accumulate(contributions: Sequence[Array]) -> Array:
     joined = _joined(contributions)
     if joined is not None:
         return joined
-    scattered, dense = [], []
+    scattered: list[Array] = []
+    dense: list[Array] = []
     for array in contributions:
         (scattered if _scatters_into_zeros(array) else dense).append(array)
     if not dense:
@@ -36,7 +37,8 @@ def accumulate(contributions: Sequence[Array]) -> Array:
         total = first.tracer.emit("Sum" if len(dense) > 2 else "Add", *dense)
     for array in scattered:
         total = _scattered_into(total, array)
-    return total.with_shape(first.shape)
+    summed: Array = total.with_shape(first.shape)
+    return summed
 
 
 def _scattered_into(total: Array, array: Array) -> Array:
@@ -46,7 +48,9 @@ def _scattered_into(total: Array, array: Array) -> Array:
         return total
     _, indices, updates = node.inputs
     attributes = {name: attribute.value for name, attribute in node.attributes.items()}
-    return array.tracer.emit(node.op_type, total, *map(array.tracer.wrap, filter(None, (indices, updates))), **attributes)
+    return array.tracer.emit(
+        node.op_type, total, *map(array.tracer.wrap, filter(None, (indices, updates))), **attributes
+    )
 
 
 def scattered_along(array: Array, axis: int) -> Array | None:

@@ -52,6 +52,22 @@ class Window:
         """Whether there is any padding."""
         return any(self.begin) or any(self.end)
 
+    @property
+    def is_common(self) -> bool:
+        """Whether native kernels know it: one or two axes, and padding in which no window lies as a whole."""
+        begin, end = zip(self.begin, self.extents, strict=True), zip(self.end, self.extents, strict=True)
+        return len(self.kernel) in (1, 2) and all(-extent < p < extent for p, extent in (*begin, *end))
+
+    def attributes(self, group: int = 1) -> dict[str, Any]:
+        """The geometry as a node's attributes."""
+        return {
+            "kernel_shape": list(self.kernel),
+            "strides": list(self.strides),
+            "dilations": list(self.dilations),
+            "pads": [*self.begin, *self.end],
+            "group": group,
+        }
+
     def with_end(self, end: Sequence[int]) -> Window:
         """The same window with other padding behind."""
         return replace(self, end=tuple(end))

@@ -11,7 +11,7 @@ import typer
 
 from edgeopt.components import Kind, read
 from edgeopt.errors import ConfigurationError
-from edgeopt.optimizers import OPTIMIZER, Rule
+from edgeopt.optimizers import OPTIMIZER, Optimizer
 from edgeopt.schedules import SCHEDULE, Schedule
 
 __all__ = ["build", "build_all", "build_optimizer"]
@@ -34,7 +34,7 @@ def build_all(kind: Kind[T], texts: Iterable[str] | None) -> list[T]:
     return [build(kind, text) for text in texts or ()]
 
 
-def build_optimizer(optimizer: str, lr: float | None, schedule: str | None) -> Rule:
+def build_optimizer(optimizer: str, lr: float | None, schedule: str | None, state: str | None = None) -> Optimizer:
     """The rule with its rate, which may be said once, in any of the three places.
 
     Args:
@@ -42,12 +42,17 @@ def build_optimizer(optimizer: str, lr: float | None, schedule: str | None) -> R
         lr: The rate, or the schedule's peak.
         schedule: A schedule in words, which may have its `lr`, too. One that is not told takes its own default, or the
             rule's.
+        state: The storage format of the rule's slots, which may be among its settings.
 
     Raises:
-        typer.BadParameter: Words that describe none, or a rate that is given twice.
+        typer.BadParameter: Words that describe none, or a rate or a format that is given twice.
     """
     with _usage("--optimizer"):
         name, settings = read(optimizer)
+    if state is not None:
+        if "state" in settings:
+            raise typer.BadParameter("the format is in --optimizer, too; give it once", param_hint="--optimizer-state")
+        settings["state"] = state
     with _usage("--schedule"):
         shape, numbers = read(schedule) if schedule is not None else ("", {})
     places = {"--optimizer": settings.pop("lr", None), "--schedule": numbers.get("lr"), "--lr": lr}

@@ -23,6 +23,7 @@ from edgeopt.cli.output import check_bundle_output, size_of
 from edgeopt.errors import ExportWarning
 from edgeopt.losses import LOSS, LOSSES
 from edgeopt.metrics import METRIC, METRICS
+from edgeopt.quantization import FORMATS
 from edgeopt.transforms import TRANSFORM, TRANSFORMS
 
 __all__ = ["export"]
@@ -55,6 +56,10 @@ def export(
         str,
         typer.Option(metavar=COMPONENT, help="sgd:momentum=0.9,nesterov=true and the like. A wrong name lists all."),
     ] = "adamw",
+    optimizer_state: Annotated[
+        str | None,
+        typer.Option(metavar="FORMAT", help=f"How its state is kept: {', '.join(FORMATS)}. Default: as it is."),
+    ] = None,
     lr: Annotated[
         float | None, typer.Option(help="The learning rate, or the schedule's peak. Default: the optimizer's own.")
     ] = None,
@@ -98,7 +103,7 @@ def export(
 ) -> None:
     """Export the training step of an ONNX file or a PyTorch model as a bundle."""
     check_bundle_output(output)
-    rule = build_optimizer(optimizer, lr, schedule)
+    rule = build_optimizer(optimizer, lr, schedule, optimizer_state)
     chosen_loss, metrics, transforms = build(LOSS, loss), build_all(METRIC, metric), build_all(TRANSFORM, transform)
     source, example_inputs = (Path(model), None) if _is_file(model) else _build_model(model)
     with err.status("exporting"), warnings.catch_warnings():

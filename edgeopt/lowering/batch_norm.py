@@ -6,6 +6,8 @@ expressions as in the gradient rule, so both share them.
 
 from __future__ import annotations
 
+import onnx_ir as ir
+
 from edgeopt import tracing as xp
 from edgeopt.autodiff.arrays import reshape_like
 from edgeopt.autodiff.rules.normalisation import batch_statistics
@@ -31,11 +33,44 @@ def training_batch_normalization(n: Site) -> tuple[Array, Array, Array]:
     """
     epsilon, momentum = n.number("epsilon", 1e-5), n.number("momentum", 0.9)
     kept_mean, _, kept_variance, _ = batch_statistics(n.x, epsilon)
+    if n.tracer.marks_operations:
+        _let_others_read(n, kept_mean, kept_variance)
     mean, variance = reshape_like(kept_mean, n.input(3)), reshape_like(kept_variance, n.input(4))
     y = op.BatchNormalization(n.x, _unless_alone(n), n.input(2), mean, variance, epsilon=epsilon)
     running_mean = n.input(3) * momentum + mean * (1.0 - momentum)
     running_variance = n.input(4) * momentum + variance * (1.0 - momentum)
     return y, running_mean, running_variance
+
+
+def _let_others_read(n: Site, mean: Array, variance: Array) -> None:
+    """Replace the same statistics where a model computes them beside the operator, for running ones of its own.
+
+    As plain nodes the equal expressions are merged in the end; what is marked as one operation equals nothing.
+    """
+    for average in _averages(n, n.x.value):
+        for use in list(average.uses()):
+            for square in [user.node for value in use.node.outputs for user in value.uses()]:
+                is_square = square.op_type == "Mul" and square.inputs[0] is square.inputs[1]
+                if use.node.op_type == "Sub" and use.node.inputs[0] is n.x.value and is_square:
+                    for value in _averages(n, square.outputs[0]):
+                        value.replace_all_uses_with(variance.value)
+        average.replace_all_uses_with(mean.value)
+
+
+def _averages(n: Site, value: ir.Value) -> list[ir.Value]:
+    """The means of a tensor over all axes but that of the channels, which are kept."""
+    axes = [0, *range(2, n.x.ndim)]
+    found = []
+    for use in value.uses():
+        node = use.node
+        if node.domain or node.op_type != "ReduceMean" or node.graph is not n.tracer.graph:
+            continue
+        reduced = node.inputs[1] if len(node.inputs) > 1 else None
+        given = None if reduced is None else ir.convenience.get_const_tensor(reduced)
+        kept = node.attributes.get_int("keepdims", 1)
+        if kept and given is not None and sorted(given.numpy().reshape(-1).tolist()) == axes:
+            found.append(node.outputs[0])
+    return [output for output in found if not output.is_graph_output()]
 
 
 def _unless_alone(n: Site) -> Array:

@@ -16,6 +16,7 @@ from edgeopt.lowering import products as _products  # noqa: F401  # fills the ta
 from edgeopt.lowering import recurrent as _recurrent  # noqa: F401  # fills the table
 from edgeopt.lowering import reductions as _reductions  # noqa: F401  # fills the table
 from edgeopt.lowering import resize as _resize  # noqa: F401  # fills the table
+from edgeopt.lowering import small_images as _small_images  # noqa: F401  # fills the table
 from edgeopt.lowering import spatial as _spatial  # noqa: F401  # fills the table
 from edgeopt.lowering import spectral as _spectral  # noqa: F401  # fills the table
 from edgeopt.lowering import unread as _unread  # noqa: F401  # fills the table
@@ -26,6 +27,7 @@ from edgeopt.lowering.reading import read_all_outputs
 from edgeopt.lowering.registry import LOWERINGS, Lowering
 from edgeopt.lowering.sizes import ask_the_inputs
 from edgeopt.tracing import IR_VERSION, Array, Tracer
+from edgeopt.tracing.fusing import drop_unread
 from edgeopt.tracing.randomness import is_random
 from edgeopt.tracing.rewriting import replace_node
 from edgeopt.tracing.site import Site
@@ -82,6 +84,7 @@ def lower(target: Tracer | ir.Graph, *, seed: Array | None = None, draws: Array 
             with places.of(node):
                 replace_node(tracer, node, RANDOM[node.op_type](Site(tracer, node), streams, ordinal))
     _lower_nodes(tracer, places)
+    drop_unread(graph)
     ask_the_inputs(tracer, places)
     read_all_outputs(tracer, places)
     places.restore()

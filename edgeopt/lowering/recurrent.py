@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from edgeopt.autodiff.recurrent import whole
 from edgeopt.autodiff.recurrent.backward import in_steps
 from edgeopt.autodiff.recurrent.direction import Direction, activation_parameters, directions_of
 from edgeopt.lowering.registry import is_double, lowering
@@ -38,6 +39,12 @@ def with_parameters(n: Site) -> Sequence[Array]:
     attributes = {name: attribute.value for name, attribute in n.node.attributes.items()}
     attributes |= {"activation_alpha": alphas or None, "activation_beta": betas or None}
     return n.tracer.emit(n.node.op_type, *n.inputs, outputs=len(n.outputs), **attributes)
+
+
+@lowering("GRU", "LSTM", when=lambda n: whole.recorded(n) is not None)
+def with_record(n: Site) -> Sequence[Array]:
+    """The operation that the gradient was recorded with, which keeps what the way back needs."""
+    return (whole.recorded(n) or [])[: len(n.outputs)]
 
 
 @lowering("RNN", "GRU", "LSTM", when=is_double)

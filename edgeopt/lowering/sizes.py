@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from edgeopt.lowering.places import Places
 from edgeopt.tracing import Array, Tracer, op
+from edgeopt.tracing.fusing import nodes_inside
 from edgeopt.tracing.rewriting import replace_node
 
 __all__ = ["ask_the_inputs"]
@@ -28,8 +29,10 @@ def ask_the_inputs(tracer: Tracer, places: Places) -> None:
             name = None if isinstance(dim, int) else dim.value
             if name is not None and name not in known:
                 known[name] = op.Shape(tracer.wrap(value), start=axis, end=axis + 1)
+    # A marked stretch reads nothing but its operands.
+    marked = nodes_inside(tracer.graph)
     for node in list(tracer.graph):
-        if node.op_type not in ("Shape", "Size") or node.domain or node.inputs[0] is None:
+        if node.op_type not in ("Shape", "Size") or node.domain or node.inputs[0] is None or node in marked:
             continue
         array = tracer.wrap(node.inputs[0])
         if array.value.producer() is None or array.value.shape is None:

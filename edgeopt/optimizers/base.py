@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
@@ -15,6 +15,7 @@ from edgeopt.array_types import Array, Namespace
 from edgeopt.checks import at_least, fraction, ranges_of
 from edgeopt.optimizers.half import in_float32
 from edgeopt.optimizers.ingredients import Ingredient
+from edgeopt.optimizers.kept import Kept, StateLike
 from edgeopt.schedules import Schedule, as_schedule
 from edgeopt.schedules.base import annotated, numbers, static
 from edgeopt_runtime.ranges import Range
@@ -93,6 +94,14 @@ class Optimizer(metaclass=Component):
     #: Slots that storage formats leave alone, though their names are those of others which need not be exact.
     exact_slots: ClassVar[frozenset[str]] = frozenset()
 
+    def formats(self, param: NumpyArray) -> dict[str, Kept]:
+        """The slots of a parameter that are kept in a storage format; see `QuantizedState`."""
+        return {}
+
+    def for_parameter(self, name: str) -> Optimizer:
+        """The rule as it is for a parameter of that name: another one where formats go by name."""
+        return self
+
     def joins(self, param: NumpyArray) -> bool:
         """Whether this parameter may be joined with others, see `elementwise`."""
         return self.elementwise
@@ -164,6 +173,12 @@ class Optimizer(metaclass=Component):
         return param
 
 
+def _in_formats(rule: Optimizer, state: StateLike) -> Optimizer:
+    from edgeopt.optimizers.wrappers.quantized_state import QuantizedState  # which is made of what is in this module
+
+    return QuantizedState(rule, state)
+
+
 @dataclass(frozen=True)
 class Rule(Optimizer):
     """An update rule of its own, with a learning rate.
@@ -191,11 +206,17 @@ class Rule(Optimizer):
     #: Only the rate is given by position: what comes next differs between frameworks.
     positional: ClassVar[int] = 1
 
+    #: `AdamW(state="int8")` is `QuantizedState(AdamW(), "int8")`.
+    around: ClassVar[Mapping[str, Callable[[Any, Any], Any]]] = {"state": _in_formats}
+
     lr: Schedule | float = 1e-3
 
     if TYPE_CHECKING:
         #: Can be given in place of `beta1`, `beta2` and, if there is one, `beta3`, by rules that have these.
         betas: Sequence[float] | None = field(default=None, kw_only=True)
+
+        #: In which storage format the slots are kept. With one, the result is a `QuantizedState` around the rule.
+        state: StateLike | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         as_schedule(self.lr)  # checks a plain number

@@ -8,8 +8,10 @@ from typing import Any, TypeAlias, TypeGuard
 from edgeopt.components import described
 from edgeopt.errors import ConfigurationError
 from edgeopt.optimizers.base import Optimizer
-from edgeopt.optimizers.config import from_config
+from edgeopt.optimizers.config import from_config, narrow
+from edgeopt.optimizers.config.convert import grouped
 from edgeopt.optimizers.groups import Group, ParameterGroups
+from edgeopt.optimizers.pairs import Pair
 from edgeopt.optimizers.registry import OPTIMIZER
 
 __all__ = ["OptimizerLike", "as_groups"]
@@ -50,6 +52,8 @@ def as_groups(optimizer: OptimizerLike, names: Mapping[int, str] | None = None) 
 def _as_rule(optimizer: Any, names: Mapping[int, str] | None) -> Optimizer | ParameterGroups:
     if isinstance(optimizer, (Optimizer, ParameterGroups)):
         return optimizer
+    if isinstance(optimizer, Pair):
+        return optimizer()
     if isinstance(optimizer, str) or (isinstance(optimizer, type) and issubclass(optimizer, Optimizer)):
         return OPTIMIZER.one(optimizer)
     if _is_optax(optimizer):
@@ -72,6 +76,11 @@ def _as_rule(optimizer: Any, names: Mapping[int, str] | None) -> Optimizer | Par
     if isinstance(optimizer, type) and _is_torch(optimizer):
         # A class of torch.optim has one meaning, its defaults.
         return from_config({"name": optimizer.__name__, "defaults": {}})
+    if type(optimizer).__module__.partition(".")[0] in narrow.PACKAGES:
+        groups = _param_groups(optimizer)
+        if names is not None:
+            groups = [{**group, "param_names": _names(group["params"], names)} for group in groups]
+        return grouped(type(optimizer).__name__, narrow.convert(optimizer, groups), groups)
     if names is not None and _is_torch(type(optimizer)):
         groups = [{**group, "param_names": _names(group["params"], names)} for group in _param_groups(optimizer)]
         return from_config({"name": type(optimizer).__name__, "param_groups": groups})

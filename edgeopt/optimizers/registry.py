@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from edgeopt.components import Kind
-from edgeopt.optimizers.base import Rule
+from edgeopt.optimizers.base import Optimizer, Rule
+from edgeopt.optimizers.pairs import PAIRS
 from edgeopt.optimizers.rules.adaptive.adabelief import AdaBelief
 from edgeopt.optimizers.rules.adaptive.adagrad import Adadelta, Adagrad
 from edgeopt.optimizers.rules.adaptive.adam import Adam, AdamW
@@ -177,7 +178,8 @@ OPTIMIZERS: dict[str, type[Rule]] = {
 
 OPTIMIZER = Kind(
     name="optimizer",
-    base=Rule,  # type: ignore[type-abstract]  # only instances of it are made
+    base=Optimizer,  # type: ignore[type-abstract]  # only instances of it are made
     registry=OPTIMIZERS,
     example="edgeopt.optimizers.AdamW(lr=1e-3)",
+    pairs=PAIRS,
 )

@@ -1,6 +1,7 @@
 """What the slots of rules hold, by name: whether they may be kept in few bits, and whether they have a sign.
 
-What is not here stays as it is: copies of parameters, sums that grow by small amounts, factors and bases, counters.
+What is not here stays as it is: copies of parameters, sums that grow by small amounts, rates, factors and bases,
+counters.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SIGNED = frozenset(
 #: Means and sums of squares and magnitudes.
 UNSIGNED = frozenset(
     {
-        *("acc_delta", "exp_avg_lr", "exp_avg_sq", "exp_avg_var", "exp_hessian_diag_sq", "exp_inf", "fim"),
+        *("acc_delta", "exp_avg_sq", "exp_avg_var", "exp_hessian_diag_sq", "exp_inf", "fim"),
         *("max_exp_avg_sq", "max_exp_avg_var", "square_avg", "sum"),
     }
 )

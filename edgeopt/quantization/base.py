@@ -21,7 +21,7 @@ class Format(ABC):
     """Keeps a floating-point array as other arrays, its parts.
 
     `encode` and `decode` are array programs: they run under numpy, PyTorch and the tracer. They compute in the dtype of
-    the array, which is float32 or float64 (and float16, where sixteen bits hold the scales).
+    the array, which is float32 or float64; sixteen bits would not hold the scales.
     """
 
     @property

@@ -10,6 +10,10 @@ from edgeopt.array_types import Array, Namespace, leading
 __all__ = ["block_count", "like", "normalised", "scaled", "to_blocks", "whole"]
 
 
+#: What is divided by at least; its inverse is finite in float32.
+SMALLEST = 1e-38
+
+
 def block_count(shape: tuple[int, ...], block: int) -> int:
     """How many blocks an array makes; the last one may be shorter."""
     return max(1, math.ceil(math.prod(shape) / block))
@@ -35,10 +39,14 @@ def whole(xp: Namespace, rows: Array, shape: tuple[int, ...]) -> Array:
 
 
 def normalised(xp: Namespace, rows: Array) -> tuple[Array, Array]:
-    """The rows divided by their largest magnitudes, and these; a row of zeros stays zero."""
+    """The rows divided by their largest magnitudes, and these; a row of zeros stays zero.
+
+    They are multiplied by the inverse, as bitsandbytes does, so that codes are the same where a value is just between
+    two of them.
+    """
     absmax = xp.max(xp.abs(rows), axis=1, keepdims=True)
-    divisor = xp.where(absmax > 0.0, absmax, xp.ones_like(absmax))
-    return rows / divisor, xp.reshape(absmax, (int(rows.shape[0]),))
+    inverse = 1.0 / xp.where(absmax > SMALLEST, absmax, xp.full_like(absmax, SMALLEST))
+    return rows * inverse, xp.reshape(absmax, (int(rows.shape[0]),))
 
 
 def scaled(xp: Namespace, rows: Array, absmax: Array) -> Array:

@@ -29,13 +29,23 @@ def dynamic(signed: bool, exponents: int = 7) -> Table:
     In decade i, from 10^(i - exponents) to ten times that, lie the midpoints of 2^i equal intervals (2^(i + 1) where
     there are no negative values); 0 and 1 complete it. Seven exponents make 256 values, three of them 16.
     """
-    values = [0.0, 1.0]
+    values = [np.float32(0.0), np.float32(1.0)]
     for decade in range(exponents):
-        count = 2**decade if signed else 2 ** (decade + 1)
-        edges = np.linspace(0.1, 1.0, count + 1)
-        middles = (edges[:-1] + edges[1:]) / 2 * 10.0 ** (decade - exponents + 1)
+        edges = _edges(2**decade if signed else 2 ** (decade + 1))
+        middles = (edges[:-1] + edges[1:]) / np.float32(2.0) * np.float32(10.0 ** (decade - exponents + 1))
         values += [*middles, *(-middles if signed else ())]
-    return np.sort(np.asarray(values)).astype(np.float32)
+    return np.sort(np.asarray(values, np.float32))
+
+
+def _edges(count: int) -> Table:
+    """The ends of equal intervals from 0.1 to 1 with the rounding of `torch.linspace`, for maps equal to the last bit.
+
+    It computes in float32 from both ends, and rounds each once.
+    """
+    step = float((np.float32(1.0) - np.float32(0.1)) / np.float32(count))
+    place = np.arange(count + 1)
+    upper = 1.0 - step * (count - place)
+    return np.where(place < (count + 1) // 2, float(np.float32(0.1)) + step * place, upper).astype(np.float32)
 
 
 def linear_unsigned(bits: int) -> Table:

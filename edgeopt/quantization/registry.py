@@ -12,7 +12,7 @@ from edgeopt.quantization.companded import Companded
 from edgeopt.quantization.factored import Factored
 from edgeopt.quantization.maps import NF4, Table, dynamic, float8, linear_unsigned
 
-__all__ = ["FORMATS", "StateFormat", "as_state_format"]
+__all__ = ["FORMATS", "StateFormat", "as_state_format", "name_of"]
 
 
 class StateFormat(NamedTuple):
@@ -62,6 +62,11 @@ def as_state_format(state: str | StateFormat) -> StateFormat:
     """
     if isinstance(state, StateFormat):
         return state
-    if state not in FORMATS:
+    if not isinstance(state, str) or state not in FORMATS:
         raise ConfigurationError(f"state must be one of {', '.join(FORMATS)}, got {state!r}")
     return FORMATS[state]
+
+
+def name_of(state: StateFormat) -> str | None:
+    """The name of a format, whatever the size of parameters from which on it is used; None if it is not registered."""
+    return next((name for name, known in FORMATS.items() if known[:2] == state[:2]), None)

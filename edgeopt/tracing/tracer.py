@@ -35,9 +35,14 @@ class Tracer:
     an operation is recorded in the innermost graph that its operands belong to.
     """
 
-    def __init__(self, graph: ir.Graph, opset: int = OPSET) -> None:
+    def __init__(self, graph: ir.Graph, opset: int = OPSET, *, marks_operations: bool = False) -> None:
         self.graph = graph
         self.opset = opset
+        #: Whether `fused` marks what it records; whoever asks for it outlines or removes the marks in the end.
+        self.marks_operations = marks_operations
+        self.marked: dict[Any, list[Array | None]] = {}
+        #: What the lowering is to put in place of a node's outputs, since a gradient reads more than those.
+        self.stand_ins: dict[ir.Node, list[Array]] = {}
         self.depth = 0
         self._known: dict[Any, tuple[Array, ...]] = {}
         self._names = _names_in(graph)
@@ -128,6 +133,16 @@ class Tracer:
             node.metadata_props["edgeopt.stop_gradient"] = "1"
             self._known[key] = self._append(node)
         return self._known[key][0]
+
+    def boundary(self, kind: str, array: Array, *behind: Array, **attributes: Any) -> Array:
+        """The array again, after a marker of `tracing.fusing`, which may read others too and is like no other."""
+        values = [each.value for each in (array, *behind)]
+        node = ir.Node(DOMAIN, kind, values, ir.convenience.convert_attributes(attributes), num_outputs=1)
+        value = node.outputs[0]
+        value.name, value.type, value.shape = self.fresh_name(kind.lower()), array.value.type, array.value.shape
+        node.name = value.name
+        self.graph.append(node)
+        return Array(self, value)
 
     def written(self, old: Array, new: Array) -> Array:
         """The values of one array with the gradient of another: what it was before something was written into it.

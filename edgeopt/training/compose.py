@@ -76,10 +76,9 @@ def compose(
         UnsupportedModelError: No gradient reaches any parameter.
     """
     outputs = [
-        OutputSpec(name, spec.dtype, spec.shape)
-        for name, spec in _specs(model.evaluate, model.evaluate.outputs).items()
+        OutputSpec(name, spec.dtype, spec.shape) for name, spec in _specs(model.evaluate, model.predicted).items()
     ]
-    chosen = output or model.train.outputs[0]
+    chosen = output or model.scores or model.train.outputs[0]
     for graph, mode in ((model.train, "training"), (model.evaluate, "evaluation")):
         if chosen not in graph.outputs:
             raise SignatureError(

@@ -54,6 +54,8 @@ class ForwardModel:
         provenance: Where it came from, for the manifest.
         decisions: What the exporter settled by itself.
         aliases: Further names of parameters and buffers that the model uses under several, each with the name here.
+        scores: The output that the loss reads unless told otherwise, if not the first: logits in front of a Softmax.
+        hidden: Whether that is none of the model's own outputs, and predictions are without it.
     """
 
     train: ForwardGraph
@@ -64,3 +66,10 @@ class ForwardModel:
     provenance: Mapping[str, str] = field(default_factory=dict)
     decisions: tuple[Decision, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
+    scores: str | None = None
+    hidden: bool = False
+
+    @property
+    def predicted(self) -> tuple[str, ...]:
+        """The outputs that predictions have."""
+        return tuple(name for name in self.evaluate.outputs if not (self.hidden and name == self.scores))

@@ -31,6 +31,7 @@ from edgeopt_exporters.given import (
 from edgeopt_exporters.onnx_file import from_onnx
 from edgeopt_exporters.onnx_file.modes import BatchNormMode
 from edgeopt_exporters.onnx_file.reading import of_bytes
+from edgeopt_exporters.phases import phase, phases_shown
 from edgeopt_exporters.saying import say
 from edgeopt_exporters.verification import Reference, verify
 from edgeopt_runtime.calls import answered
@@ -92,8 +93,9 @@ def export(
         dynamic_shapes: More symbolic dimensions, by input and axis: `{"tokens": {1: "sequence"}}`; or in one of the
             forms of `torch.export.export`.
         output: The model output that loss and metrics read, by name; the first by default. In an ONNX file, any tensor
-            will do: the logits in front of a Softmax. Of a module that returns more in training than in evaluation
-            (auxiliary heads), the training output that evaluation returns.
+            will do; where the first output is made by Softmax or Sigmoid and the loss reads logits, those in front of
+            it are the default, and predictions stay what they were. Of a module that returns more in training than in
+            evaluation (auxiliary heads), the training output that evaluation returns.
         batch_norm: Which statistics BatchNorm, and whatever else has running ones, uses in training. `"auto"`: those
             that the module or file says, except that a layer none of whose parameters train uses its running
             statistics, which stay as they are. `"train"`: the batch's, also in layers that do not train; a module's
@@ -109,7 +111,8 @@ def export(
             (`"encoder.layer.*"`) say whose activations are dropped: of each module that matches, what it reads is kept.
         check: Whether to run the finished graphs on the examples and compare them with the model.
         verbose: Whether to say on stderr, in a line each, what was settled without being asked for; it is
-            `bundle.decisions` in any case.
+            `bundle.decisions` in any case. On a terminal a line says what an export is doing that takes longer than two
+            seconds.
 
     Raises:
         ConfigurationError: The loss, optimizer, a transform or a metric is none, or has no equal here.
@@ -147,23 +150,44 @@ def export(
         "recompute": recompute,
         "batch_norm": batch_norm,
     }
-    if is_module:
-        bundle = _export_module(model, example_inputs, shapes, fixed_inputs, settings, check=check)
-    else:
-        mode: BatchNormMode = "file" if batch_norm == "auto" else batch_norm
-        forward = from_onnx(
-            model,
-            example_inputs,
-            **shapes,
-            batch_norm=mode,
-            fixed_inputs=fixed_inputs,
-            output=output,
-            check=check,
-        )
-        bundle = Bundle.of(compose(forward, **settings))
+    with phases_shown(verbose=verbose):
+        if is_module:
+            bundle = _export_module(model, example_inputs, shapes, fixed_inputs, settings, check=check)
+        else:
+            bundle = _export_file(model, example_inputs, shapes, fixed_inputs, settings, check=check)
     bundle = _with_decisions(bundle, given.decisions)
     say(bundle.decisions, verbose=verbose)
     return bundle
+
+
+def _export_file(
+    model: Any,
+    example_inputs: Any,
+    shapes: Mapping[str, Any],
+    fixed_inputs: Any,
+    settings: Mapping[str, Any],
+    *,
+    check: bool,
+) -> Bundle:
+    phase("reading the file" + (" and running it" if check else ""))
+    batch_norm = settings["batch_norm"]
+    mode: BatchNormMode = "file" if batch_norm == "auto" else batch_norm
+    forward = from_onnx(
+        model,
+        example_inputs,
+        **shapes,
+        batch_norm=mode,
+        fixed_inputs=fixed_inputs,
+        output=settings["output"],
+        loss=settings["loss"],
+        check=check,
+    )
+    return _composed(forward, settings)
+
+
+def _composed(forward: ForwardModel, settings: Mapping[str, Any]) -> Bundle:
+    phase("writing the training step")
+    return Bundle.of(compose(forward, **settings))
 
 
 def _export_module(
@@ -176,9 +200,10 @@ def _export_module(
     check: bool,
 ) -> Bundle:
     forward, reference = _from_torch(module, example_inputs, shapes, fixed_inputs, settings)
-    bundle = Bundle.of(compose(forward, **settings))
+    bundle = _composed(forward, settings)
     if not check:
         return bundle
+    phase("comparing it with the module")
     verdict = verify(bundle, forward, settings, reference)
     if refused := {name: why for name, why in verdict.unproven.items() if name in reference.asked}:
         listing = "".join(f"\n  - {name!r}: {why}" for name, why in refused.items())

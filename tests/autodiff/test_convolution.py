@@ -82,6 +82,18 @@ ROWS: list[tuple[Any, ...]] = [
     conv((2, 2, 4, 4, 4), (2, 2, 3, 3, 3)),
     conv((2, 2, 5, 5, 5), (2, 2, 3, 3, 3), padding=1, strides=2),
     conv((2, 2, 5, 5, 5), (2, 2, 2, 2, 2), dilations=2),
+    # Small images are laid one behind the other, with one tap and with many; a large weight is then read once.
+    conv((3, 64, 2, 2), (40, 64, 3, 3), padding=1),
+    conv((3, 128, 4, 4), (130, 128, 3, 3), padding=1, strides=2, bias=False),
+    conv((3, 128, 3, 4), (128, 128, 2, 3), padding=[0, 1], dilations=[2, 1]),
+    conv((3, 60, 3, 3), (70, 60, 1, 1)),
+    conv((3, 60, 5), (70, 60, 1)),
+    conv((3, 6, 5, 5), (4, 6, 1, 1), strides=2),
+    # Depthwise kernels are turned round where they move by one.
+    conv((2, 6, 5, 4), (6, 1, 3, 2), padding=[2, 1], group=6),
+    conv((2, 6, 7, 7), (6, 1, 3, 3), padding=2, dilations=2, group=6),
+    conv((2, 6, 7), (6, 1, 3), padding=1, group=6),
+    conv((2, 6, 7, 7), (12, 1, 3, 3), padding=1, group=6),
     # Few channels take the im2col form, many the form tap by tap, depthwise ones that by rows.
     conv((2, 1, 8, 8), (3, 1, 3, 3), padding=1),
     conv((2, 3, 11, 9), (4, 3, 7, 5), strides=2, padding=[3, 2]),

@@ -9,6 +9,7 @@ import pytest
 
 from edgeopt.bundle import Bundle
 from edgeopt.cli.components import build_optimizer
+from edgeopt.optimizers import AdamW
 
 
 @pytest.fixture
@@ -127,6 +128,8 @@ def test_a_fixed_input_without_a_value(run: Any, tmp_path: Path) -> None:
 RATES = {
     "adamw:lr=0.1": ((), 0.1),
     "adamw": ((), 1e-3),
+    "adamw8bit": (("--lr", 0.5), 0.5),
+    "adamw:state=int4": (("--schedule", "step:step_size=3", "--lr", 0.4), 0.4),
     "prodigy": ((), 1.0),
     "sgd:momentum=0.9": (("--lr", 0.5), 0.5),
     "lion:lr=0.2": (("--schedule", "warmup_linear:warmup_steps=3,total_steps=30"), 0.2),
@@ -151,12 +154,18 @@ def test_the_rate_is_what_was_said(optimizer: str) -> None:
         ("--optimizer", "adamw:lr=0.1", "--lr", 0.2),
         ("--optimizer", "adamw:lr=0.1", "--schedule", "step:step_size=3,lr=0.1"),
         ("--schedule", "step:step_size=3,lr=0.1", "--lr", 0.1),
+        ("--optimizer", "adamw:state=int4", "--optimizer-state", "int8"),
     ],
 )
-def test_a_rate_that_is_said_twice_is_wrong_usage(run: Any, here: Path, options: tuple[object, ...]) -> None:
+def test_a_setting_that_is_said_twice_is_wrong_usage(run: Any, here: Path, options: tuple[object, ...]) -> None:
     result = run("export", "a_model:build", "--loss", "mse", "--out", "made.edgeopt", *options)
     assert result.code == 2
     assert "give it once" in result
+
+
+def test_a_format_is_said_with_the_rule_or_apart() -> None:
+    said: object = AdamW(state="int4")
+    assert build_optimizer("adamw", None, None, "int4") == said == build_optimizer("adamw:state=int4", None, None)
 
 
 def test_where_a_bundle_goes_is_looked_at_before_the_model(run: Any, here: Path) -> None:

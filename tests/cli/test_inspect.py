@@ -47,11 +47,15 @@ def test_an_onnx_file_shows_what_its_constants_are_taken_for(run: Any, tmp_path:
     assert "unknown 2 parameter? operand of a Mul" in result
     assert "and 1 single numbers or empty tensors" in result
     assert "1 of these roles are guesses" in result
+    assert "What could train" in result
+    assert "backward through" in result
 
 
 def test_the_constants_of_a_file_as_json(run: Any, tmp_path: Path) -> None:
     onnx.save(onnx.parser.parse_model(FILE), tmp_path / "model.onnx")
-    rows = {row["name"]: row for row in json.loads(run("inspect", tmp_path / "model.onnx", "--json").out)["constants"]}
+    report = json.loads(run("inspect", tmp_path / "model.onnx", "--json").out)
+    rows = {row["name"]: row for row in report["constants"]}
+    assert [row["name"] for row in report["proposals"]][-1] == "everything"
     assert rows["w"] == {
         "name": "w",
         "dtype": "float32",

@@ -111,7 +111,7 @@ def test_small_parameters_copies_and_sums_stay_as_they_are():
     assert set(rule.init(np.zeros(4095, np.float32))) == {"exp_avg", "exp_avg_sq"}
     large = np.zeros(4096, np.float32)
     assert set(rule.init(large)) == {
-        f"{slot}__{part}" for slot in rule.inner.init(large) for part in ("codes", "absmax")
+        f"{slot}__int8__{part}" for slot in rule.inner.init(large) for part in ("codes", "absmax")
     }
     assert "averaged_param" in QuantizedState(Averaged(AdamW(0.01)), "int8").init(large)
     assert {"s", "p0"} <= set(QuantizedState(Prodigy(), "int8").init(large))
@@ -126,7 +126,7 @@ def test_what_a_rule_leaves_alone_is_not_rounded_again(train):
     rule = QuantizedState(SophiaH(every=3), small("int8_dynamic"))
     _, one = train(rule, numpy_namespace, start, lambda _, i: start * (i + 1), 1)
     _, two = train(rule, numpy_namespace, start, lambda _, i: start * (i + 1), 2)
-    np.testing.assert_allclose(two["hessian__absmax"], one["hessian__absmax"], rtol=1e-6)
+    np.testing.assert_allclose(two["hessian__int8_dynamic__absmax"], one["hessian__int8_dynamic__absmax"], rtol=1e-6)
 
 
 def test_settings_are_checked():

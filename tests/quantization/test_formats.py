@@ -174,3 +174,20 @@ def test_impossible_formats_are_refused():
         Companded(signed=True, root=3)
     with pytest.raises(ConfigurationError, match="int8_dynamic"):
         as_state_format("int7")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["int8_dynamic", "int4", "nf4", "fp8_e4m3", "fp8_e5m2"])
+def test_the_nearest_value_is_found_on_both_sides_of_every_middle(name, dtype):
+    """Beside a search through the whole table, for elements next to the middles, and at the edges of buckets."""
+    for form in FORMATS[name][:2]:
+        assert isinstance(form, Codebook)
+        table = np.asarray(form.table, np.float32).astype(np.float64)
+        middles = ((table[:-1] + table[1:]) / 2).astype(dtype)
+        edges = (np.arange(1025) / 1024).astype(dtype) ** 4
+        values = np.concatenate([middles, *(np.nextafter(middles, dtype(end)) for end in (-2, 2)), edges, -edges])
+        values = np.clip(values, -1 if table[0] < 0 else 0, 1)
+        expected = np.searchsorted(middles, values)
+        rows = np.concatenate([values, np.ones(-values.size % 64, dtype)]).reshape(-1, 64)
+        found = form._nearest(numpy_namespace, np.ascontiguousarray(rows)).reshape(-1)[: values.size]
+        np.testing.assert_array_equal(found, expected if form.codes is None else np.asarray(form.codes)[expected])

@@ -31,7 +31,8 @@ def test_graphs_are_plain_onnx(bundle: Any) -> None:
         for node in model.graph.node:
             assert node.domain == "" or (node.domain == "edgeopt" and node.op_type in own), f"{name}: {node.op_type}"
         for function in model.functions:
-            assert {node.domain for node in function.node} == {""}
+            for node in function.node:
+                assert node.domain == "" or node.op_type in own, f"{name}, {function.name}: {node.op_type}"
         assert not model.graph.initializer or max(len(i.raw_data) for i in model.graph.initializer) < 4096
         assert len(content) < 200_000, "weights belong into the state"
 
@@ -46,8 +47,9 @@ def test_no_operator_that_gpu_and_npu_providers_lack(bundle: Any) -> None:
 
 def test_optimizer_and_clipping_are_one_fused_node_each(bundle: Any) -> None:
     model = onnx.load_from_string(bundle.graphs["step.onnx"])
-    calls = [node for node in model.graph.node if node.domain == "edgeopt"]
-    assert [node.op_type for node in calls] == ["ClipByGlobalNorm", "AdamW"]
+    names = ("ClipByGlobalNorm", "AdamW")
+    calls = [node for node in model.graph.node if node.domain == "edgeopt" and node.op_type in names]
+    assert [node.op_type for node in calls] == list(names)
     flags = {attribute.name: attribute.i for attribute in calls[1].attribute}
     assert flags["amsgrad"] == flags["maximize"] == 0, "a native kernel reads its variant from the node"
 

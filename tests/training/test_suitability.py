@@ -51,12 +51,8 @@ MOVED = """p = Softmax<axis = 1>(logits) t = Transpose<perm = [1, 0]>(p) u = Tra
 @pytest.mark.parametrize(
     ("tail", "loss", "width", "operator"),
     [
-        (SOFTMAX, CrossEntropy(), 3, "Softmax"),
         (MOVED, CrossEntropy(), 3, "Softmax"),
-        (WRITTEN, CrossEntropy(), 3, "a normalised exponential"),
-        ("l = LogSoftmax<axis = 1>(logits) y = Exp(l)", CrossEntropy(), 3, "a normalised exponential"),
         ("y = Sigmoid(logits)", CrossEntropy(), 3, "Sigmoid"),
-        ("y = Sigmoid(logits)", BCEWithLogits(), 1, "Sigmoid"),
         ("y = HardSigmoid(logits)", BCEWithLogits(), 1, "HardSigmoid"),
         (LOGISTIC, BCEWithLogits(), 1, "a normalised exponential"),
         (CLIPPED.replace("WIDTH", "1"), BCEWithLogits(), 1, "Sigmoid"),
@@ -101,8 +97,30 @@ def test_log_probabilities_are_not(tail: str) -> None:
 
 
 def test_the_advice_helps() -> None:
-    bundle = export(file(SOFTMAX), CrossEntropy(), output="logits")
+    bundle = export(file(MOVED), CrossEntropy(), output="logits")
     assert not [entry for entry in bundle.decisions if entry.kind == "loss"]
+
+
+@pytest.mark.parametrize(
+    ("tail", "loss", "width"),
+    [
+        (SOFTMAX, CrossEntropy(), 3),
+        ("p = Softmax<axis = 1>(logits) y = Identity(p)", CrossEntropy(), 3),
+        (WRITTEN, CrossEntropy(), 3),
+        ("l = LogSoftmax<axis = 1>(logits) y = Exp(l)", CrossEntropy(), 3),
+        ("y = Sigmoid(logits)", BCEWithLogits(), 1),
+    ],
+)
+def test_the_logits_of_a_file_are_found_and_predictions_stay(tail: str, loss: Loss, width: int) -> None:
+    found, named = export(file(tail, width), loss), export(file(tail, width), loss, output="logits")
+    (text,) = [entry.text for entry in found.decisions if entry.kind == "loss"]
+    assert "reads 'logits', the logits that the file makes its output 'y' of" in text
+    x = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
+    target: Any = np.arange(5) % 3 if width == 3 else np.ones((5, 1), np.float32)
+    sessions: list[Any] = [found.session(), named.session()]
+    np.testing.assert_array_equal(sessions[0].predict(x), sessions[1].predict(x)["y"])
+    losses = [[session.step({"x": x, "target": target})["loss"] for _ in range(3)] for session in sessions]
+    assert losses[0] == losses[1]
 
 
 def test_probabilities_in_evaluation_only() -> None:

@@ -8,6 +8,7 @@ from edgeopt import tracing as xp
 from edgeopt.autodiff.registry import rule
 from edgeopt.autodiff.rules.elementwise import derivative, indicator, passing
 from edgeopt.tracing import Array, op
+from edgeopt.tracing.fusing import all_of, fused
 from edgeopt.tracing.site import Site
 
 _SQRT_HALF = math.sqrt(0.5)
@@ -20,7 +21,7 @@ derivative("Softplus", lambda n: op.Sigmoid(n.x))
 def relu(n: Site, g: Array) -> Array:
     """1 above zero, else 0."""
     # Comparison and cast together take half the time of one Sign on ONNX Runtime.
-    return passing(n, g, n.y > 0.0)
+    return all_of(fused("ClipGrad", [g, n.y], lambda g, y: passing(n, g, y > 0.0), low=0.0))[0]
 
 
 @rule("LeakyRelu")
@@ -56,11 +57,19 @@ def hard_swish(n: Site, g: Array) -> Array:
 @rule("Gelu")
 def gelu(n: Site, g: Array) -> Array:
     """x Φ(x): Φ(x) + x φ(x); or the tanh approximation."""
-    x = n.x
-    if n.attr("approximate", "none") == "none":
-        cdf = 0.5 + 0.5 * op.Erf(x * _SQRT_HALF)
-        density = xp.exp(x * x * -0.5) * _ONE_OVER_SQRT_2PI
-        return g * (cdf + x * density)
+    approximate = n.attr("approximate", "none")
+    return all_of(fused("GeluGrad", [g, n.x], _gelu_tanh if approximate == "tanh" else _gelu, approximate=approximate))[
+        0
+    ]
+
+
+def _gelu(g: Array, x: Array) -> Array:
+    cdf = 0.5 + 0.5 * op.Erf(x * _SQRT_HALF)
+    density = xp.exp(x * x * -0.5) * _ONE_OVER_SQRT_2PI
+    return g * (cdf + x * density)
+
+
+def _gelu_tanh(g: Array, x: Array) -> Array:
     scale = math.sqrt(2 / math.pi)
     square = x * x
     tanh = xp.tanh(x * (square * (0.044715 * scale) + scale))

@@ -7,11 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgeopt.autodiff.correlation import correlation
+from edgeopt.autodiff.input_gradient import input_gradient
 from edgeopt.autodiff.registry import rule
 from edgeopt.autodiff.windows import Window, pad, same_padding, window_of
 from edgeopt.tracing import Array, op
+from edgeopt.tracing.fusing import all_of, fused
 from edgeopt.tracing.shapes import Dim, is_static
 from edgeopt.tracing.site import Site
+
+# Of the input, in a group; with one there is a kernel of its own.
+_FEW_CHANNELS = 8
 
 
 @rule("Conv", limits=lambda n: _unknown_kernel(n))
@@ -26,14 +31,37 @@ def conv(n: Site, g: Array) -> list[Array | None]:
         x = op.Pad(x, pads).with_shape((*x.shape[:2], *(None,) * len(window.kernel)))
     to_x = to_w = to_b = None
     if n.needs[0]:
-        to_x = transposed_convolution(g, w, x, window, group)
+        to_x = _input_gradient(g, w, x, window, group)
         if pads is not None:
             to_x = op.Pad(to_x, -pads).with_shape(n.x.shape)
     if n.needs[1]:
-        to_w = correlation(pad(x, window.begin, window.end), g, window, group).with_shape(w.shape)
+        to_w = _weight_gradient(x, g, w, window, group)
     if n.has(2) and n.needs[2]:
         to_b = _sum_to_channels(g)
     return [to_x, to_w, to_b]
+
+
+def _input_gradient(g: Array, w: Array, x: Array, window: Window, group: int) -> Array:
+    width = w.shape[1]
+    few = isinstance(width, int) and 1 < width < _FEW_CHANNELS
+    if few or not window.is_common or not is_static(x.shape[2:]):
+        # The kernel computes whole vectors of channels, or the size is not known.
+        return input_gradient(g, w, x, window, group)
+    size = [int(dim) for dim in x.shape[2:] if isinstance(dim, int)]
+
+    def plain(g: Array, w: Array) -> Array:
+        return input_gradient(g, w, x, window, group)
+
+    return all_of(fused("ConvInputGrad", [g, w], plain, size=size, **window.attributes(group)))[0]
+
+
+def _weight_gradient(x: Array, g: Array, w: Array, window: Window, group: int) -> Array:
+    def plain(x: Array, g: Array) -> Array:
+        return correlation(pad(x, window.begin, window.end), g, window, group).with_shape(w.shape)
+
+    if not window.is_common:
+        return plain(x, g)
+    return all_of(fused("ConvWeightGrad", [x, g], plain, **window.attributes(group)))[0]
 
 
 @rule("ConvTranspose", limits=lambda n: _unknown_kernel(n))
@@ -76,26 +104,6 @@ def _unknown_kernel(n: Site) -> str | None:
 
 def _sum_to_channels(g: Array) -> Array:
     return op.ReduceSum(g, [0, *range(2, g.ndim)], keepdims=0)
-
-
-def transposed_convolution(g: Array, w: Array, x: Array, window: Window, group: int) -> Array:
-    """The adjoint of a convolution with respect to its input `x`."""
-    remainders = window.remainders(x.shape[2:])
-    # Where the size is not known, leave room for the longest remainder and cut the result.
-    room = [stride - 1 if r is None else r for r, stride in zip(remainders, window.strides, strict=True)]
-    result = op.ConvTranspose(
-        g,
-        w,
-        strides=window.strides,
-        dilations=window.dilations,
-        pads=[*window.begin, *window.end] if window.is_padded else None,
-        output_padding=room if any(room) else None,
-        group=group,
-    )
-    if None in remainders:
-        axes = list(range(2, x.ndim))
-        result = op.Slice(result, [0] * len(axes), op.Shape(x, start=2), axes)
-    return result.with_shape(x.shape)
 
 
 def transposed_window(n: Site) -> tuple[Window, Array | None]:

@@ -10,6 +10,7 @@ import numpy as np
 from edgeopt import tracing as xp
 from edgeopt.autodiff.registry import regular, rule
 from edgeopt.tracing import Array, op
+from edgeopt.tracing.fusing import all_of, fused
 from edgeopt.tracing.marks import WRITTEN
 from edgeopt.tracing.site import Site
 
@@ -200,6 +201,8 @@ def clip(n: Site, g: Array) -> list[Array | None]:
     and the limit share, as in torch.maximum. Where the lower limit is above the upper one, the value is the upper one
     throughout.
     """
+    if _has_constant_limits(n):
+        return [_between(n, g)]
     mask: Array | None = None
     to_limits: list[Array | None] = []
     crossed = indicator(n.input(2) < n.input(1), g) if _limits_may_cross(n) else None
@@ -221,6 +224,23 @@ def clip(n: Site, g: Array) -> list[Array | None]:
     if mask is None:
         return [g, *to_limits]
     return [passing(n, g * mask, mask > 0.0) if n.singular else g * mask, *to_limits]
+
+
+def _has_constant_limits(n: Site) -> bool:
+    there = [position for position in (1, 2) if n.has(position)]
+    return bool(there) and not _limits_may_cross(n) and all(n.constant(position) is not None for position in there)
+
+
+def _between(n: Site, g: Array) -> Array:
+    """What arrives between two constant limits, of which one may be missing."""
+    low, high = (None if (limit := n.constant(i)) is None else float(limit.reshape(())) for i in (1, 2))
+
+    def plain(g: Array, x: Array) -> Array:
+        above, below = None if low is None else x > low, None if high is None else x < high
+        inside = above if below is None else below if above is None else above & below
+        return g if inside is None else passing(n, g, inside)
+
+    return all_of(fused("ClipGrad", [g, n.x], plain, low=low, high=high))[0]
 
 
 def _limits_may_cross(n: Site) -> bool:

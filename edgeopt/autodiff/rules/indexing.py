@@ -7,6 +7,8 @@ import numpy as np
 from edgeopt import tracing as xp
 from edgeopt.autodiff.registry import rule
 from edgeopt.tracing import Array, op
+from edgeopt.tracing.fusing import all_of, fused
+from edgeopt.tracing.shapes import is_static
 from edgeopt.tracing.site import Site
 
 
@@ -17,18 +19,29 @@ def gather(n: Site, g: Array) -> Array:
     known = indices.constant
     if known is not None and known.size == 1 and isinstance(n.x.shape[axis], int):
         return _put_back_slice(n, g, axis, int(known.reshape(())))
-    order = list(range(n.x.ndim))
+    if not is_static(n.x.shape):
+        return _added_rows(n.x, g, indices, axis)
+    shape = [int(dim) for dim in n.x.shape if isinstance(dim, int)]
+
+    def plain(g: Array, indices: Array) -> Array:
+        return _added_rows(n.x, g, indices, axis)
+
+    return all_of(fused("GatherGrad", [g, indices], plain, axis=axis, shape=shape))[0]
+
+
+def _added_rows(x: Array, g: Array, indices: Array, axis: int) -> Array:
+    order = list(range(x.ndim))
     first = [axis, *order[:axis], *order[axis + 1 :]]
     if axis:
         # ScatterND works on leading axes: bring the gathered one (and the indices' own) to the front.
         picked = list(range(axis, axis + indices.ndim))
         rest = [i for i in range(g.ndim) if i not in picked]
         g = op.Transpose(g, perm=[*picked, *rest])
-    zeros = xp.zeros_like(op.Transpose(n.x, perm=first) if axis else n.x)
+    zeros = xp.zeros_like(op.Transpose(x, perm=first) if axis else x)
     total = op.ScatterND(zeros, _points(indices), g, reduction="add")
     if axis:
         total = op.Transpose(total, perm=[int(i) for i in np.argsort(first)])
-    return total.with_shape(n.x.shape)
+    return total.with_shape(x.shape)
 
 
 def _points(indices: Array) -> Array:

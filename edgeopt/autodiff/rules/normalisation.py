@@ -7,16 +7,22 @@ from edgeopt.autodiff.arrays import expand_like, reshape_like, sum_like
 from edgeopt.autodiff.registry import rule
 from edgeopt.autodiff.rules.elementwise import indicator
 from edgeopt.tracing import Array, op
+from edgeopt.tracing.fusing import all_of, fused
+from edgeopt.tracing.shapes import is_static
 from edgeopt.tracing.site import Site
 
 
 def batch_statistics(x: Array, epsilon: float) -> tuple[Array, Array, Array, Array]:
     """Mean, centred input, variance and inverse deviation of each channel (axis 1), kept as (1, C, 1, …)."""
+    mean, variance = all_of(fused("BatchStatistics", [x], _mean_and_variance))
+    return mean, x - mean, variance, 1.0 / xp.sqrt(variance + epsilon)
+
+
+def _mean_and_variance(x: Array) -> list[Array]:
     axes = [0, *range(2, x.ndim)]
     mean = op.ReduceMean(x, axes, keepdims=1)
     centred = x - mean
-    variance = op.ReduceMean(centred * centred, axes, keepdims=1)
-    return mean, centred, variance, 1.0 / xp.sqrt(variance + epsilon)
+    return [mean, op.ReduceMean(centred * centred, axes, keepdims=1)]
 
 
 def per_channel(vector: Array, x: Array) -> Array:
@@ -54,22 +60,14 @@ def _training_batch_normalization(n: Site, cotangents: list[Array | None]) -> li
     """Also through the running statistics, the old ones mixed with the batch's."""
     g, to_running_mean, to_running_variance = [*cotangents, None, None][:3]
     x, scale = n.x, n.input(1)
-    axes = [0, *range(2, x.ndim)]
-    _, centred, _, inverse = batch_statistics(x, n.number("epsilon", 1e-5))
+    mean, centred, _, inverse = batch_statistics(x, n.number("epsilon", 1e-5))
     count = xp.astype(op.Size(x), x.dtype) / xp.astype(op.Size(scale), x.dtype)
     momentum = n.number("momentum", 0.9)
     terms: list[Array] = []
     to_scale = to_bias = None
     if g is not None:
-        sum_g = op.ReduceSum(g, axes, keepdims=1)
-        sum_gx = op.ReduceSum(g * centred, axes, keepdims=1)
-        if n.needs[0]:
-            # With x^ the normalised input: dx = scale/deviation (g - mean(g) - x^ mean(g x^)). The channels' factors
-            # are multiplied before they meet the large tensors.
-            slope = sum_gx * (inverse * inverse) / count
-            terms.append((g - (centred * slope + sum_g / count)) * (per_channel(scale, x) * inverse))
-        to_scale = reshape_like(sum_gx * inverse, scale) if n.needs[1] else None
-        to_bias = reshape_like(sum_g, scale) if n.needs[2] else None
+        to_x, to_scale, to_bias = _through_batch(n, g, mean, inverse)
+        terms += [] if to_x is None else [to_x]
     if n.needs[0] and to_running_mean is not None:
         terms.append(expand_like(per_channel(to_running_mean * ((1.0 - momentum) / count), x), x))
     if n.needs[0] and to_running_variance is not None:
@@ -79,6 +77,29 @@ def _training_batch_normalization(n: Site, cotangents: list[Array | None]) -> li
     return [_total(terms), to_scale, to_bias, to_mean, to_variance]
 
 
+def _through_batch(n: Site, g: Array, mean: Array, inverse: Array) -> list[Array | None]:
+    """What flows from the output to input, scale and bias."""
+
+    def plain(g: Array, x: Array, scale: Array, mean: Array, inverse: Array) -> list[Array | None]:
+        axes = [0, *range(2, x.ndim)]
+        centred, inverses = x - mean, reshape_like(inverse, scale)
+        to_bias = op.ReduceSum(g, axes, keepdims=0)
+        to_scale = op.ReduceSum(g * centred, axes, keepdims=0) * inverses
+        to_x = None
+        if n.needs[0]:
+            # With x^ the normalised input: dx = scale/deviation (g - mean(g) - x^ mean(g x^)). All factors are
+            # multiplied as vectors, and the normalisation itself serves to scale and shift the channels in one pass.
+            gain = scale * inverses
+            share = gain * (xp.astype(op.Size(scale), x.dtype) / xp.astype(op.Size(x), x.dtype))
+            ones, zeros = xp.ones_like(scale), xp.zeros_like(scale)
+            slope = to_scale * inverses * share
+            shifted = op.BatchNormalization(centred, slope, to_bias * share, zeros, ones, epsilon=0.0)
+            to_x = g * per_channel(gain, x) - shifted.with_shape(x.shape)
+        return [to_x, to_scale if n.needs[1] else None, to_bias if n.needs[2] else None]
+
+    return fused("BatchNormGrad", [g, n.x, n.input(1), mean, inverse], plain)
+
+
 def _total(terms: list[Array]) -> Array | None:
     return sum(terms[1:], start=terms[0]) if terms else None
 
@@ -86,24 +107,41 @@ def _total(terms: list[Array]) -> Array | None:
 @rule("LayerNormalization")
 def layer_normalization(n: Site, g: Array | None, *statistics: Array | None) -> list[Array | None]:
     """Over the axes from `axis` on; mean and deviation are computed again, which is cheaper than keeping them."""
-    x, scale = n.x, n.input(1)
+    x = n.x
     axes = list(range(n.attr("axis", -1) % x.ndim, x.ndim))
-    normed, inverse = _normed(x, axes, n.number("epsilon", 1e-5))
     terms: list[Array] = []
     to_scale = to_bias = None
     if g is not None:
-        if n.needs[0]:
-            terms.append(_through_normed(g * scale, normed, inverse, axes))
-        to_scale = sum_like(g * normed, scale, x.shape) if n.needs[1] else None
-        to_bias = sum_like(g, n.input(2), x.shape) if n.has(2) and n.needs[2] else None
+        to_x, to_scale, to_bias = _through_layer(n, g, axes)
+        terms += [] if to_x is None else [to_x]
     to_mean, to_inverse = [*statistics, None, None][:2]
     if n.needs[0] and (to_mean is not None or to_inverse is not None):
+        normed, inverse = _normed(x, axes, n.number("epsilon", 1e-5))
         share = xp.astype(op.Size(inverse), x.dtype) / xp.astype(op.Size(x), x.dtype)
         if to_mean is not None:
             terms.append(expand_like(xp.astype(to_mean, x.dtype) * share, x))
         if to_inverse is not None:
             terms.append(-normed * (xp.astype(to_inverse, x.dtype) * inverse * inverse * share))
     return [_total(terms), to_scale, to_bias]
+
+
+def _through_layer(n: Site, g: Array, axes: list[int]) -> list[Array | None]:
+    """What flows from the output to input, scale and bias."""
+    epsilon = n.number("epsilon", 1e-5)
+
+    def plain(g: Array, x: Array, scale: Array) -> list[Array | None]:
+        normed, inverse = _normed(x, axes, epsilon)
+        to_x = _through_normed(g * scale, normed, inverse, axes) if n.needs[0] else None
+        to_scale = sum_like(g * normed, scale, x.shape) if n.needs[1] else None
+        # A bias has the scale's shape where it has one like the normalised axes.
+        to_bias = sum_like(g, n.input(2), x.shape) if n.has(2) and n.needs[2] else None
+        return [to_x, to_scale, to_bias]
+
+    x, scale = n.x, n.input(1)
+    alike = all(v.shape == tuple(x.shape[axes[0] :]) and is_static(v.shape) for v in n.inputs[1:] if v is not None)
+    if not alike:
+        return plain(g, x, scale)
+    return fused("LayerNormGrad", [g, x, scale], plain, axis=axes[0], epsilon=epsilon)
 
 
 @rule("InstanceNormalization")

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from edgeopt import tracing as xp
 from edgeopt.autodiff.arrays import expand_like, reshape_like
+from edgeopt.autodiff.input_gradient import transposed_convolution
 from edgeopt.autodiff.registry import rule
-from edgeopt.autodiff.rules.convolution import transposed_convolution
 from edgeopt.autodiff.rules.elementwise import passing
 from edgeopt.autodiff.windows import images_of, pad, pooling_ends, same_padding, window_of
 from edgeopt.tracing import Array, op
+from edgeopt.tracing.fusing import all_of, fused
 from edgeopt.tracing.shapes import is_static
 from edgeopt.tracing.site import Site
 
@@ -128,12 +129,18 @@ def max_pool(n: Site, g: Array, _indices: Array | None = None) -> Array:
     """
     pooling = Pooling(n)
     window = pooling.window
-    padded, largest, g = pooling.pad(images_of(n.x), -math.inf), images_of(n.y), images_of(g)
-    shares = [passing(n, g, maximum == largest) for maximum in _running_maxima(pooling, padded)]
-    count = len(shares) + 1
-    weight = np.eye(count, dtype=g.dtype) - np.eye(count, k=1, dtype=g.dtype)
-    channels = op.Concat(*shares, g, axis=1) if shares else g
-    return pooling.scatter(channels, weight.reshape(count, 1, *window.kernel), padded)
+
+    def plain(g: Array, x: Array, y: Array) -> Array:
+        padded, largest, g = pooling.pad(images_of(x), -math.inf), images_of(y), images_of(g)
+        shares = [passing(n, g, maximum == largest) for maximum in _running_maxima(pooling, padded)]
+        count = len(shares) + 1
+        weight = np.eye(count, dtype=g.dtype) - np.eye(count, k=1, dtype=g.dtype)
+        channels = op.Concat(*shares, g, axis=1) if shares else g
+        return pooling.scatter(channels, weight.reshape(count, 1, *window.kernel), padded)
+
+    if pooling.run_time_pads is not None or pooling.count is not None or not window.is_common:
+        return plain(g, n.x, n.y)
+    return all_of(fused("MaxPoolGrad", [g, n.x, n.y], plain, **window.attributes()))[0]
 
 
 def _running_maxima(pooling: Pooling, padded: Array) -> Iterator[Array]:

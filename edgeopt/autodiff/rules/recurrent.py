@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from edgeopt import tracing as xp
+from edgeopt.autodiff.recurrent import whole
 from edgeopt.autodiff.recurrent.backward import Arriving, Leaving, differentiate, in_steps, through_weights
 from edgeopt.autodiff.recurrent.direction import Direction, recurrent_problem
 from edgeopt.autodiff.registry import rule
@@ -30,13 +31,15 @@ def rnn(n: Site, *cotangents: Array | None) -> Sequence[Array | None]:
 @rule("GRU", limits=recurrent_problem)
 def gru(n: Site, *cotangents: Array | None) -> Sequence[Array | None]:
     """h' = (1 - z) n + z h, in both forms of `linear_before_reset`."""
+    if whole.is_ordinary(n):
+        return differentiate(n, cotangents, whole.gru)
     return differentiate(n, cotangents, _gru_after if n.attr("linear_before_reset", 0) else _gru_before)
 
 
 @rule("LSTM", limits=recurrent_problem)
 def lstm(n: Site, *cotangents: Array | None) -> Sequence[Array | None]:
     """c' = f c + i g, h' = o h(c')."""
-    return differentiate(n, cotangents, _lstm)
+    return differentiate(n, cotangents, whole.lstm if whole.is_ordinary(n) else _lstm)
 
 
 def _rnn(d: Direction, states: Array, arriving: Arriving) -> Leaving:

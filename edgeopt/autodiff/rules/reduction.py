@@ -14,6 +14,7 @@ from edgeopt.autodiff.registry import rule
 from edgeopt.autodiff.rules.elementwise import indicator
 from edgeopt.tracing import Array, op
 from edgeopt.tracing.axes import positions
+from edgeopt.tracing.fusing import all_of, fused
 from edgeopt.tracing.products import running_product
 from edgeopt.tracing.site import Site
 
@@ -200,8 +201,14 @@ def reduce_extremum(n: Site, g: Array) -> Array:
 @rule("Softmax", singular=_may_be_masked_out)
 def softmax(n: Site, g: Array) -> Array:
     """y (g - Σ g y)."""
-    weighted = g * n.y
-    return weighted - n.y * op.ReduceSum(weighted, [n.attr("axis", -1)], keepdims=1)
+    axis = n.attr("axis", -1)
+
+    def plain(g: Array, y: Array) -> Array:
+        weighted = g * y
+        return weighted - y * op.ReduceSum(weighted, [axis], keepdims=1)
+
+    # Over another axis than the last there is no kernel.
+    return all_of(fused("SoftmaxGrad", [g, n.y], plain))[0] if axis in (-1, n.y.ndim - 1) else plain(g, n.y)
 
 
 @rule("LogSoftmax", singular=_may_be_masked_out)
@@ -209,7 +216,11 @@ def log_softmax(n: Site, g: Array) -> Array:
     """g - exp(y) Σ g."""
     axis = n.attr("axis", -1)
     picked = scattered_along(g, axis)
-    if picked is None:
-        return g - xp.exp(n.y) * op.ReduceSum(g, [axis], keepdims=1)
-    # Of a loss that looks at one class: nothing else of the cotangent needs to be made.
-    return accumulate([g, xp.exp(n.y) * -op.ReduceSum(picked, [axis], keepdims=1)])
+    if picked is not None:
+        # Of a loss that looks at one class: nothing else of the cotangent needs to be made.
+        return accumulate([g, xp.exp(n.y) * -op.ReduceSum(picked, [axis], keepdims=1)])
+
+    def plain(g: Array, y: Array) -> Array:
+        return g - xp.exp(y) * op.ReduceSum(g, [axis], keepdims=1)
+
+    return all_of(fused("LogSoftmaxGrad", [g, n.y], plain))[0] if axis in (-1, n.y.ndim - 1) else plain(g, n.y)

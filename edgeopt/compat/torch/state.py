@@ -1,4 +1,4 @@
-"""The state of torch.optim's own optimizers in and out of the state of a bundle.
+"""The state of torch.optim's own optimizers, and of those of bitsandbytes and torchao, in and out of a bundle's.
 
 Slots have torch's names here, so that little is left to translate: the step, which is one for all parameters here and
 one for each in torch, Adafactor's name for the full second moment of vectors, and what ASGD keeps though it follows
@@ -15,6 +15,8 @@ import numpy as np
 import torch
 
 from edgeopt.bundle import Bundle
+from edgeopt.compat.torch.narrow import Slot, is_narrow, keep, read_entry, values_of, whole, written_entry
+from edgeopt.optimizers.kept import by_slot
 from edgeopt.schedules import Constant
 from edgeopt_runtime.errors import StateError
 
@@ -145,13 +147,19 @@ def torch_state(
     slots, step = _slots(source), int(arrays[STEP])
     kind, groups = type(optimizer).__name__, optimizer.state_dict()["param_groups"]
     settings = {place: group for group in groups for place in group["params"]}
+    params = [param for group in optimizer.param_groups for param in group["params"]]
     state: dict[int, dict[str, Any]] = {}
     for place, name in _named(groups, names):
         if name not in slots and slots:
             raise StateError(f"There is no optimizer state for a parameter {name!r}; there is for {', '.join(slots)}.")
         if step == 0:
             continue
-        values = {slot: arrays[key] for slot, key in slots.get(name, {}).items()}
+        own = {slot: arrays[key] for slot, key in slots.get(name, {}).items()}
+        if is_narrow(optimizer):
+            if own:
+                state[place] = written_entry(optimizer, params[place], own, arrays[name], step)
+            continue
+        values = values_of(own, arrays.get(name))
         entry: dict[str, Any] = {slot: torch.tensor(value) for slot, value in _for_torch(kind, values).items()}
         if kind not in WITHOUT_STEP:
             entry["step"] = torch.tensor(float(step))
@@ -194,7 +202,8 @@ def _translated(
     name: str, entry: Mapping[str, Any], slots: Mapping[str, str], arrays: Mapping[str, NumpyArray]
 ) -> dict[str, NumpyArray]:
     """The tensors of one parameter, under the names they have here."""
-    values = dict(entry)
+    plain, parts = by_slot(slots)
+    values = read_entry(entry, {**plain, **parts})
     if "variance" in values:
         # Adafactor's full second moment of a vector; the place of the column factor is not used.
         values["row_var"] = values.pop("variance")
@@ -203,18 +212,38 @@ def _translated(
         if slot in slots:
             for key in derived:
                 values.pop(key, None)
-    if values.keys() != slots.keys():
+    if values.keys() != plain.keys() | parts.keys():
         raise StateError(
             f"The torch state of {name!r} has {', '.join(sorted(values)) or 'nothing'}, where the rule has "
-            f"{', '.join(sorted(slots)) or 'nothing'}: another optimizer, or other settings."
+            f"{', '.join(sorted({**plain, **parts})) or 'nothing'}: another optimizer, or other settings."
         )
-    translated = {}
-    for slot, key in slots.items():
-        array = _array(values[slot])
-        if array.shape != arrays[key].shape:
-            raise StateError(f"{slot} of {name!r} has shape {array.shape} in torch and {arrays[key].shape} here.")
-        translated[key] = array.astype(arrays[key].dtype)
-    return translated
+    formats = any(isinstance(value, Slot) for value in values.values()) or bool(parts)
+    if formats and name not in arrays:
+        raise StateError(f"State in formats is read together with its parameter, and there is no {name!r}.")
+    made: dict[str, NumpyArray] = {}
+    for slot, value in values.items():
+        array = value if isinstance(value, Slot) else _array(value)
+        if slot in plain:
+            made[plain[slot]] = whole(array, arrays[name]) if isinstance(array, Slot) else array
+        else:
+            kept, _ = parts[slot]
+            if not isinstance(array, Slot):
+                _check_shape(slot, name, array, arrays[name])
+            for full, part in keep(slot, array, kept, arrays[name]).items():
+                made[slots[full]] = part
+    for key, array in made.items():
+        _check_shape(key, name, array, arrays[key])
+    return {key: _as(array, arrays[key]) for key, array in made.items()}
+
+
+def _check_shape(what: str, name: str, array: NumpyArray, wanted: NumpyArray) -> None:
+    if array.shape != wanted.shape:
+        raise StateError(f"{what} of {name!r} has shape {array.shape} in torch and {wanted.shape} here.")
+
+
+def _as(array: NumpyArray, wanted: NumpyArray) -> NumpyArray:
+    """In the dtype of what it replaces; bfloat16 lies in uint16 there."""
+    return array.view(np.uint16) if str(array.dtype) == "bfloat16" else array.astype(wanted.dtype)
 
 
 def _array(value: Any) -> NumpyArray:

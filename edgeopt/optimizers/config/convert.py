@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from edgeopt.errors import ConfigurationError
 from edgeopt.optimizers.base import Optimizer
-from edgeopt.optimizers.config import keras, optax, torch
+from edgeopt.optimizers.config import keras, narrow, optax, torch
 from edgeopt.optimizers.groups import Group, ParameterGroups, exactly
 
 __all__ = ["from_config"]
@@ -15,8 +15,9 @@ __all__ = ["from_config"]
 KERAS_PACKAGES = ("keras", "tf_keras", "tensorflow")
 
 FORMS = (
-    'torch: an optimizer, or {"name": "AdamW", "defaults": {...}} or {"name": "AdamW", "param_groups": [...]}, each '
-    'with "scheduler": {"name": "StepLR", "kwargs": {...}} if there is one; '
+    'torch: an optimizer, also of bitsandbytes and torchao, or {"name": "AdamW", "defaults": {...}} or '
+    '{"name": "AdamW", "param_groups": [...]}, each with "scheduler": {"name": "StepLR", "kwargs": {...}} '
+    "if there is one; "
     'optax: {"name": "adamw", "kwargs": {...}}; '
     'Keras: an optimizer, or what keras.optimizers.serialize() gives, {"class_name": "Adam", "config": {...}}'
 )
@@ -28,6 +29,7 @@ def from_config(config: Any) -> Optimizer | ParameterGroups:
     Args:
         config: One of
 
+            - bitsandbytes or torchao: an optimizer.
             - PyTorch: an optimizer; or `{"name": class, "defaults": options}`; or
               `{"name": class, "param_groups": groups}` as in a `state_dict`. With `"scheduler"`, a mapping
               `{"name": class of torch.optim.lr_scheduler, "kwargs": arguments}`, the rate follows it, from the rate
@@ -47,7 +49,9 @@ def from_config(config: Any) -> Optimizer | ParameterGroups:
     """
     groups = getattr(config, "param_groups", None)
     if groups is not None:
-        _from_package(config, ("torch",))
+        _from_package(config, ("torch", *narrow.PACKAGES))
+        if type(config).__module__.partition(".")[0] in narrow.PACKAGES:
+            return grouped(type(config).__name__, narrow.convert(config, groups), groups)
         return _torch({"name": type(config).__name__, "param_groups": groups})
     if callable(getattr(config, "get_config", None)):
         _from_package(config, KERAS_PACKAGES)
@@ -111,14 +115,23 @@ def _torch(config: Mapping[str, Any]) -> Optimizer | ParameterGroups:
                 'Describe it under "scheduler", or give "scheduler": None for a constant rate.'
             )
     rules = [torch.convert(name, group, config.get("scheduler")) for group in groups]
+    return grouped(f"torch.optim.{name}", rules, groups)
+
+
+def grouped(owner: str, rules: Sequence[Optimizer], groups: Sequence[Mapping[str, Any]]) -> Optimizer | ParameterGroups:
+    """The rules of parameter groups of PyTorch as one, or by the names of the parameters.
+
+    Raises:
+        ConfigurationError: There are none, or several without names.
+    """
     if not rules:
-        raise ConfigurationError(f"torch.optim.{name}: there is no parameter group.")
+        raise ConfigurationError(f"{owner}: there is no parameter group.")
     if all(rule == rules[0] for rule in rules):
         return rules[0]
-    names = [group.get("param_names") for group in groups]
+    names = [group.get("param_names", ()) for group in groups]
     if not all(names):
         raise ConfigurationError(
-            f"torch.optim.{name}: the parameter groups have different options, and no names to tell them apart. Make "
+            f"{owner}: the parameter groups have different options, and no names to tell them apart. Make "
             "the optimizer from `model.named_parameters()`, or convert one group at a time."
         )
     others = zip(rules[1:], names[1:], strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -13,6 +13,7 @@ from edgeopt.array_types import Array, Namespace
 from edgeopt.checks import ranges_of, require
 from edgeopt.optimizers.base import Arrays, GroupArrays, Optimizer, Updated, UpdatedAll
 from edgeopt.optimizers.ingredients import Ingredient
+from edgeopt.optimizers.kept import Kept
 from edgeopt.schedules import Schedule
 from edgeopt_runtime.ranges import Range
 
@@ -43,6 +44,15 @@ class Wrapper(Optimizer):
     def elementwise(self) -> bool:
         """As the inner optimizer."""
         return self.inner.elementwise
+
+    def formats(self, param: NumpyArray) -> dict[str, Kept]:
+        """Those of the inner optimizer's slots."""
+        return self.inner.formats(param)
+
+    def for_parameter(self, name: str) -> Optimizer:
+        """The same around what the inner optimizer is for a parameter of that name."""
+        inner = self.inner.for_parameter(name)
+        return self if inner is self.inner else replace(self, inner=inner)
 
     def joins(self, param: NumpyArray) -> bool:
         """As the inner optimizer."""

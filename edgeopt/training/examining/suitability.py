@@ -9,10 +9,10 @@ import onnx_ir as ir
 from edgeopt.losses import Loss
 from edgeopt.losses.base import Expectation
 from edgeopt.training.examining.decisions import decided
-from edgeopt.training.forward import ForwardGraph, ForwardModel
+from edgeopt.training.forward import ForwardModel
 from edgeopt_runtime.manifest import Decision
 
-__all__ = ["unsuitable_output"]
+__all__ = ["maker_of", "unsuitable_output"]
 
 # Through these, numbers stay what they are, probabilities for instance.
 _MOVES = frozenset(
@@ -32,7 +32,8 @@ _UNSUITABLE: Mapping[Expectation, frozenset[str]] = {
 def unsuitable_output(model: ForwardModel, output: str, loss: Loss) -> list[Decision]:
     """A warning if an operator surely makes something else than the loss takes it for; in either mode, once."""
     for graph, mode in ((model.train, ""), (model.evaluate, " in evaluation mode")):
-        found = _maker(graph, output, _UNSUITABLE[loss.expects])
+        results = dict(zip(graph.outputs, graph.model.graph.outputs, strict=False))
+        found = maker_of(results[output], _UNSUITABLE[loss.expects])
         if found is not None:
             node, before = found
             operator = node.op_type if node.op_type in _UNSUITABLE[loss.expects] else "a normalised exponential"
@@ -52,17 +53,24 @@ def unsuitable_output(model: ForwardModel, output: str, loss: Loss) -> list[Deci
     return []
 
 
-def _maker(graph: ForwardGraph, output: str, unsuitable: frozenset[str]) -> tuple[ir.Node, ir.Value] | None:
-    """The node that an output's numbers come from, with what it reads, if that is of an unsuitable kind."""
-    value = dict(zip(graph.outputs, graph.model.graph.outputs, strict=False))[output]
+def maker_of(
+    value: ir.Value, kinds: frozenset[str], passed: frozenset[str] = _MOVES
+) -> tuple[ir.Node, ir.Value] | None:
+    """The node that a tensor's numbers come from, with what it reads, if that is of one of the kinds.
+
+    Args:
+        value: The tensor.
+        kinds: Operators. With "Softmax" among them a Softmax or Sigmoid that is written out in others counts as well.
+        passed: Operators that are looked through.
+    """
     node = value.producer()
-    while node is not None and (node.op_type in _MOVES or _bounds_probabilities(node)) and not node.domain:
+    while node is not None and (node.op_type in passed or _bounds_probabilities(node)) and not node.domain:
         node = node.inputs[0].producer() if node.inputs[0] is not None else None
     if node is None or node.domain or node.inputs[0] is None:
         return None
-    if node.op_type in unsuitable:
+    if node.op_type in kinds:
         return node, node.inputs[0]
-    exponents = _normalised(node) if "Softmax" in unsuitable else None
+    exponents = _normalised(node) if "Softmax" in kinds else None
     return None if exponents is None else (node, exponents)
 
 

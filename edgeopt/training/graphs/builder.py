@@ -9,7 +9,9 @@ import numpy as np
 import onnx_ir as ir
 
 from edgeopt.errors import SignatureError
+from edgeopt.fusion import fuse, is_chain
 from edgeopt.lowering import give_scalars_a_rank, lower, uses_random_numbers
+from edgeopt.outlining import outline
 from edgeopt.recomputation import has_regions, recompute
 from edgeopt.tracing import Array, Tracer, new_graph, new_model, op
 from edgeopt.training.forward import ForwardGraph
@@ -45,8 +47,9 @@ class GraphBuilder:
         self._state = state
         self.graph: ir.Graph = new_graph(name) if forward is None else forward.copy()
         self.graph.name = name
-        self.tracer = Tracer(self.graph)
+        self.tracer = Tracer(self.graph, marks_operations=name in CHECKED)
         self.functions = Functions()
+        self._finished: frozenset[str] = frozenset()
         self._kinds: dict[str, str] = {}
         self._vectors: dict[str, str] = {}
         self._outputs: list[GraphOutput] = []
@@ -110,6 +113,8 @@ class GraphBuilder:
         model.graph.outputs[:] = kept
         builder.tracer = Tracer(model.graph)
         builder.functions.by_name = {function.name: function for function in model.functions.values()}
+        # Read from a file they have no types, and are lowered and fused as they are.
+        builder._finished = frozenset(builder.functions.by_name)
         builder._outputs = [port for port in signature.outputs if port in keep]
         left = [kinds[value.name or ""] for value in model.graph.inputs]
         builder._kinds = {port.name: port.kind for port in left}
@@ -259,9 +264,15 @@ class GraphBuilder:
             move_into_branch(self.graph, condition().value, marks)
         if self._name in CHECKED:
             self._check_written()
-        for function in self.functions.by_name.values():
+        for function in [each for name, each in self.functions.by_name.items() if name not in self._finished]:
             lower(function.graph)
-        model = new_model(self.graph, list(self.functions.by_name.values()))
+            if not is_chain(function):
+                chains = fuse(function, self.functions.by_name)
+                self.functions.by_name |= {chain.name: chain for chain in chains}
+        self.functions.by_name |= outline(self.graph, self.functions.by_name)
+        # What others call comes first, as onnx's reference evaluator wants it.
+        functions = sorted(self.functions.by_name.values(), key=is_chain, reverse=True)
+        model = new_model(self.graph, functions)
         for graph in (model.graph, *(function.graph for function in model.functions.values())):
             give_scalars_a_rank(graph)
         clean_up(model)

@@ -202,8 +202,8 @@ def _predict(model: ForwardModel, plan: Plan, state: State, targets: Sequence[In
     """(params, batch) → outputs."""
     builder = GraphBuilder("predict", state, model.evaluate)
     look_through(builder, plan.groups)
-    for name, value in builder.predictions.items():
-        builder.output(name, value)
+    for name in model.predicted:
+        builder.output(name, builder.predictions[name])
     return builder.finish()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
-from edgeopt.tracing import subgraphs
+from edgeopt.tracing import DOMAIN, subgraphs
 
 __all__ = ["clean_up", "remove_unused"]
 
@@ -29,9 +29,14 @@ def remove_unused(model: ir.Model) -> None:
 
 
 def _forget_types(model: ir.Model) -> None:
-    """Types of intermediate tensors are a quarter of a file, and every runtime infers them anyway."""
+    """Types of intermediate tensors are a quarter of a file, and every runtime infers them anyway.
+
+    Not behind a function: where a native kernel stands for it, nobody looks into its body.
+    """
     for graph in (model.graph, *(function.graph for function in model.functions.values())):
         for node in graph:
+            if node.domain == DOMAIN:
+                continue
             for value in node.outputs:
                 if not value.is_graph_output():
                     value.type, value.shape = None, None

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from edgeopt.optimizers import Optimizer
+from edgeopt.optimizers import Optimizer, QuantizedState
 from edgeopt.optimizers.meanings import AVERAGE, COPIES, LATE, MEANINGS, UNCORRECTED, Meaning
 from edgeopt.training.names import SCHEDULE_START, STEP, slot_name
 from edgeopt.training.updating.groups import UpdateGroup
@@ -23,7 +23,7 @@ class OldRule:
     """What a bundle says about the rule of a parameter.
 
     Attributes:
-        classes: Its class, then that of the rule which it wraps, and so on.
+        classes: Its class, then that of the rule which it wraps, and so on, without formats of state.
         numbers: The rule's numbers by their own names.
     """
 
@@ -76,9 +76,9 @@ def carry_over(
     parameter begin there.
 
     Args:
-        groups: The new rules and their parameters.
+        groups: The new rules and their parameters, with slots as rules know them.
         rules: The old rule of each parameter.
-        old: The old state.
+        old: The old state, with slots as rules know them.
         seen: The parameters that evaluation uses something else for.
     """
     found = [(group, list(_slots(group, rules, old))) for group in groups]
@@ -110,9 +110,10 @@ def carry_over(
 
 
 def classes(rule: Optimizer) -> tuple[str, ...]:
-    """The rule's class, then that of the rule which it wraps, and so on."""
+    """The rule's class, then that of the rule which it wraps, and so on; formats of state change no meaning."""
     inner = getattr(rule, "inner", None)
-    return (type(rule).__name__, *(classes(inner) if isinstance(inner, Optimizer) else ()))
+    own = () if isinstance(rule, QuantizedState) else (type(rule).__name__,)
+    return (*own, *(classes(inner) if isinstance(inner, Optimizer) else ()))
 
 
 def _slots(group: UpdateGroup, rules: Mapping[str, OldRule], old: Mapping[str, NumpyArray]) -> Iterator[_Slot]:

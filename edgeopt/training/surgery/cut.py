@@ -88,7 +88,7 @@ class Cut:
             outer = re.sub(r"_\d+$", "", call.node.op_type)
             inner = sorted((key for key in call.node.attributes if re.fullmatch("inner(_inner)*", key)), key=len)
             classes = (outer, *(call.node.attributes[key].as_string() for key in inner))
-            rule = OldRule(classes, self.numbers(call))
+            rule = OldRule(tuple(name for name in classes if name != "QuantizedState"), self.numbers(call))
             names = [*call.operands, *(key.removeprefix("updated.") for key in call.results)]
             found |= {key.removeprefix("param."): rule for key in names if key.startswith("param.")}
         return found

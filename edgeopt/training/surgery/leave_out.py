@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from edgeopt.errors import SignatureError
+from edgeopt.fusion import unfuse
 from edgeopt.tracing import Array, trace_function
 from edgeopt.tracing.subgraphs import remove_unused
 from edgeopt.training.surgery.cut import Call, Cut
@@ -27,6 +28,9 @@ def leave_out(cut: Cut, parameters: Collection[str]) -> None:
     Raises:
         SignatureError: Another transform combines gradients.
     """
+    if parameters and cut.transforms:
+        # A chain takes all gradients together; its nodes take each by itself.
+        unfuse(cut.model)
     for position in range(len(cut.transforms) if parameters else 0):
         call = cut.transforms[position]
         left, function = {f"{kind}.{name}" for name in parameters for kind in ("grad", "param")}, call.function

@@ -18,6 +18,7 @@ from edgeopt.training.surgery.carry import Carried, carry_over
 from edgeopt.training.surgery.cut import Cut
 from edgeopt.training.surgery.rebuild import rebuild
 from edgeopt.training.surgery.seen import seen_parameters
+from edgeopt.training.surgery.slots import Slots
 from edgeopt.training.updating.groups import UpdateGroup, resolve
 from edgeopt.training.updating.state import State, initial_state
 from edgeopt_runtime import BundleContents
@@ -69,21 +70,23 @@ def replace_optimizer(bundle: BundleContents, optimizer: OptimizerLike) -> tuple
     rules = next((cuts[name].rules() for name in ("step", "apply") if name in cuts), {})
     seen = _as_numbers(manifest, seen_parameters(bundle))
     laid_out = _layout(manifest, groups, state)
-    carried = carry_over(groups, rules, state, seen) if rules else Carried({}, frozenset())
+    old, new = Slots(manifest.tensors, state), Slots(laid_out.tensors.values(), laid_out.values)
+    carried = carry_over(new.of(groups), rules, old.values, seen) if rules else Carried({}, frozenset())
 
     moved = {name: value for name, value in seen.items() if name in trained and name not in carried.in_view}
     if moved:
         # First values of slots follow from the parameters.
         groups = resolve(as_groups(optimizer), {**trained, **moved})
         laid_out = _layout(manifest, groups, {**state, **moved})
+    kept: dict[str, str] = {}
     for target, (source, factor) in carried.sources.items():
-        value = state[source]
-        laid_out.values[target] = value if factor == 1.0 else (value * factor).astype(value.dtype)
+        for name, (value, origin) in new.taken(target, old, source, factor).items():
+            laid_out.values[name], kept[name] = value, origin
     built = {name: rebuild(cut, laid_out, groups) for name, cut in cuts.items()}
     built |= {"reset": reset_graph(laid_out, groups, {**trained, **moved}), "view": view_graph(laid_out, groups)}
     built = {name: graph for name, graph in built.items() if graph.signature.outputs}
     mine = [name for name, spec in laid_out.tensors.items() if spec.role == "optimizer"]
-    used = {source for source, _ in carried.sources.values()}
+    used = {name for source, _ in carried.sources.values() for name in old.tensors(source)}
     numbers = [spec for spec in manifest.hyperparameters if not spec.name.startswith(("optimizer.", "schedule."))]
     changed = replace(
         manifest,
@@ -97,8 +100,8 @@ def replace_optimizer(bundle: BundleContents, optimizer: OptimizerLike) -> tuple
     )
     graphs = {graph.signature.file: graph.model for graph in built.values()}
     return BundleContents(changed, graphs, laid_out.values), Carryover(
-        {target: source for target, (source, _) in carried.sources.items()},
-        tuple(name for name in (*mine, STEP, SCHEDULE_START) if name not in carried.sources),
+        kept,
+        tuple(name for name in (*mine, STEP, SCHEDULE_START) if name not in kept),
         tuple(spec.name for spec in manifest.tensors if spec.role == "optimizer" and spec.name not in used),
         tuple(moved),
     )

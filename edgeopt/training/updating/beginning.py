@@ -54,7 +54,7 @@ def _begin_group(builder: GraphBuilder, group: UpdateGroup, parameters: Mapping[
 def _first_slots(builder: GraphBuilder, group: UpdateGroup, name: str, parameter: NumpyArray) -> dict[str, Array]:
     """The slots of one parameter."""
     elsewhere = np.asarray(parameter + 1, parameter.dtype)
-    others = group.rule.init(elsewhere)
+    others = group.rule.for_parameter(name).init(elsewhere)
     return {
         slot: xp.astype(builder.state(name), value.dtype)
         if np.array_equal(value, parameter) and np.array_equal(others[slot], elsewhere)

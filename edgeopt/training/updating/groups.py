@@ -12,7 +12,7 @@ import numpy as np
 
 from edgeopt.checks import ranges_of
 from edgeopt.errors import ParameterPatternError, SignatureError
-from edgeopt.optimizers import Group, Ingredient, Measurement, Optimizer, ParameterGroups
+from edgeopt.optimizers import Group, Ingredient, Measurement, Optimizer, ParameterGroups, QuantizedState, Wrapper
 from edgeopt.schedules import Schedule
 from edgeopt.training.names import measurement_name, slot_name
 from edgeopt.training.updating.blocks import BLOCK_SIZE
@@ -125,10 +125,12 @@ def resolve(
         block_size: See `UpdateGroup`.
 
     Raises:
-        ParameterPatternError: A group gets no parameter, or all of them are frozen.
+        ParameterPatternError: A group gets no parameter, or all of them are frozen; or a pattern matches none.
         SignatureError: Numbers of two groups would have one name.
     """
     members = _members(optimizer, parameters)
+    for rule in (optimizer.default, *(group.optimizer for group in optimizer.groups)):
+        _check_formats(rule, parameters)
     for place, group in enumerate(optimizer.groups):
         _check(group, optimizer.name(place), members[place], parameters)
     updated = {
@@ -176,6 +178,15 @@ def _check(group: Group, name: str, members: Sequence[str], parameters: Mapping[
         )
 
 
+def _check_formats(rule: Optimizer | None, parameters: Mapping[str, NumpyArray]) -> None:
+    """Check that each pattern of formats by parameter names matches something."""
+    while isinstance(rule, Wrapper):
+        for pattern in rule.state if isinstance(rule, QuantizedState) and isinstance(rule.state, Mapping) else ():
+            if not any(fnmatch.fnmatchcase(parameter, pattern) for parameter in parameters):
+                raise ParameterPatternError(no_match(pattern, list(parameters)))
+        rule = rule.inner
+
+
 def _update_group(
     optimizer: ParameterGroups,
     place: int | None,
@@ -201,11 +212,12 @@ def _update_group(
         text = f"factor of the learning rate in the group {name}"
         allowed = ranges_of(group, ["lr_multiplier"])["lr_multiplier"]
         values[multiplier] = Hyperparameter(multiplier, "float64", float(group.lr_multiplier), text, allowed)
-    ingredients = {key: rule.ingredients(parameter) for key, parameter in parameters.items()}
+    own_rules = {key: rule.for_parameter(key) for key in parameters}
+    ingredients = {key: own_rules[key].ingredients(parameter) for key, parameter in parameters.items()}
     return UpdateGroup(
         name=name,
         rule=rule,
-        slots={key: rule.init(parameter) for key, parameter in parameters.items()},
+        slots={key: own_rules[key].init(parameter) for key, parameter in parameters.items()},
         shared=rule.init_shared(parameters),
         ingredients=ingredients,
         shared_ingredients=rule.shared_ingredients(parameters),

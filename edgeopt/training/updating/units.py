@@ -82,12 +82,12 @@ def make_units(
     small: dict[np.dtype[Any], list[str]] = {}
     for name, parameter in parameters.items():
         fixed = any(isinstance(need, Noise) and need.shape is not None for need in ingredients[name].values())
-        if parameter.size <= largest and rule.joins(parameter) and not fixed:
+        if parameter.size <= largest and rule.for_parameter(name).joins(parameter) and not fixed:
             small.setdefault(parameter.dtype, []).append(name)
     units = []
     for dtype, names in small.items():
         # How the rule sees a vector tells slots of its shape from scalars.
-        slots = rule.init(np.zeros(2, dtype))
+        slots = rule.for_parameter(names[0]).init(np.zeros(2, dtype))
         if not all(value.shape in ((2,), ()) for value in slots.values()):
             continue
         scalars = frozenset(slot for slot, value in slots.items() if value.shape == ())

@@ -17,6 +17,7 @@ from edgeopt.canonical.dimensions import name_dimensions
 from edgeopt.canonical.inlining import inline_functions
 from edgeopt.canonical.naming import fix_names
 from edgeopt.errors import SignatureError, UnsupportedModelError
+from edgeopt.losses import Loss
 from edgeopt.tracing import Tracer
 from edgeopt.tracing.shapes import from_ir
 from edgeopt.tracing.site import qualified_name
@@ -25,6 +26,7 @@ from edgeopt.training.forward import ForwardGraph, ForwardModel
 from edgeopt_exporters.given.dimensions import named_dimensions
 from edgeopt_exporters.onnx_file.batch import make_batch_symbolic, number_of_examples
 from edgeopt_exporters.onnx_file.examples import BATCH, by_name, input_of, set_shapes
+from edgeopt_exporters.onnx_file.heads.finding import logits_before
 from edgeopt_exporters.onnx_file.modes import BatchNormMode, evaluation_mode, training_mode
 from edgeopt_exporters.onnx_file.proof import Proof
 from edgeopt_exporters.onnx_file.reading import OnnxModel, read
@@ -44,6 +46,7 @@ def from_onnx(
     dynamic_shapes: Any = None,
     fixed_inputs: Mapping[str, Any] | None = None,
     output: str | None = None,
+    loss: Loss | None = None,
     check: bool = True,
 ) -> ForwardModel:
     """Take a model from an ONNX file as it is, with its own names.
@@ -62,6 +65,8 @@ def from_onnx(
         dynamic_shapes: More symbolic dimensions, by input and axis, see `named_dimensions`.
         fixed_inputs: Values of inputs that never change (a sampling rate); they are no inputs any more.
         output: A tensor inside the file to be returned besides its outputs: the logits in front of a Softmax, say.
+        loss: What will read it. Without `output`, one that reads logits gets those that a file makes its first output
+            of by a Softmax or Sigmoid.
         check: Whether to run the file on ONNX Runtime beside the graph that was made of it. A dimension stays
             symbolic only if both give the same at a second size, too; without the check, every one that the file calls
             so, or whose shapes suggest it.
@@ -73,6 +78,9 @@ def from_onnx(
         ExportDifferenceError: The graph gives other results than the file.
     """
     loaded = read(model)
+    logits = None if output is not None or loss is None else logits_before(loaded.graph, loss)
+    hidden = logits is not None and not logits.is_graph_output()
+    output = output if logits is None else logits.name
     request = _Request(
         example_inputs=example_inputs,
         batch_norm=batch_norm,
@@ -95,7 +103,21 @@ def from_onnx(
         again = _prepared(read(model), request)
         proof.settle(again.graph)
         forward = _forward(again, request, proof)
+    if logits is not None:
+        forward = _reading(forward, logits.name or "", loss, hidden=hidden)
     return forward if proof is None else replace(forward, decisions=(*forward.decisions, *proof.decisions))
+
+
+def _reading(forward: ForwardModel, logits: str, loss: Loss | None, *, hidden: bool) -> ForwardModel:
+    """The same, whose loss reads logits, which predictions leave out if the file does."""
+    first = forward.evaluate.outputs[0]
+    text = (
+        f"{type(loss).__name__} reads {logits!r}, the logits that the file makes its output {first!r} of; predictions "
+        f"are {first!r} as before"
+    )
+    return replace(
+        forward, scores=logits, hidden=hidden, decisions=(*forward.decisions, Decision("loss", logits, text))
+    )
 
 
 def _named(graph: ir.Graph, dynamic_shapes: Any, example_inputs: Any, dynamic_batch: bool) -> dict[str, dict[int, str]]:

@@ -28,7 +28,7 @@ from edgeopt_exporters.pytorch.translations.rewriting import Replaced
 from edgeopt_exporters.pytorch.translations.stopped import own_backwards_refused
 from edgeopt_runtime.manifest import Decision
 
-__all__ = ["Program", "capture", "input_shapes", "is_used"]
+__all__ = ["Program", "are_one", "capture", "input_shapes", "is_used"]
 
 Program = torch.export.ExportedProgram
 _DYNAMIC, _AUTO = torch.export.Dim.DYNAMIC, torch.export.Dim.AUTO
@@ -189,6 +189,25 @@ def _conditions(program: Program) -> Iterator[Any]:
         if mode is not None and mode.shape_env is not None:
             yield from (guard.expr for guard in mode.shape_env.guards)
             return
+
+
+def are_one(one: Program, other: Program) -> bool:
+    """Whether two programs of a module are the same node for node, with the same constants."""
+    if _text(one) != _text(other) or one.constants.keys() != other.constants.keys():
+        return False
+    pairs = [(one.constants[name], other.constants[name]) for name in one.constants]
+    return all(
+        isinstance(mine, torch.Tensor) and isinstance(theirs, torch.Tensor) and _equal(mine, theirs)
+        for mine, theirs in pairs
+    )
+
+
+def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """To the last bit, NaN being itself."""
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        return False
+    same = one == other
+    return bool((same | ((one != one) & (other != other))).all())  # only NaN differs from itself
 
 
 def _text(program: Program) -> str:

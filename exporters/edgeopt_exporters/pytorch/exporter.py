@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -9,11 +10,13 @@ import numpy as np
 import onnx_ir as ir
 import torch
 
+from edgeopt.canonical.copies import copied
 from edgeopt.errors import UnsupportedModelError
 from edgeopt.training.forward import ForwardGraph, ForwardModel
+from edgeopt_exporters.phases import phase
 from edgeopt_exporters.pytorch import checkpoints, written
 from edgeopt_exporters.pytorch.calling import unwrapped
-from edgeopt_exporters.pytorch.capture import Program, capture
+from edgeopt_exporters.pytorch.capture import Program, are_one, capture
 from edgeopt_exporters.pytorch.captured import tidy
 from edgeopt_exporters.pytorch.dimensions import distinguished
 from edgeopt_exporters.pytorch.explaining import explain
@@ -81,10 +84,15 @@ def from_torch(
     outputs = dict(zip((True, False), paired(trial, output), strict=True))
     programs, examples = _capture(module, examples)
     graphs: dict[bool, ForwardGraph] = {}
-    for training, program in programs.items():
+    # A module without dropout and the like is one program. To translate it takes most of the time.
+    once = outputs[True] == outputs[False] and are_one(programs[True], programs[False])
+    for training in (True,) if once else (True, False):
         with preserved(module), in_mode(module, training=training):
-            model = _translate(module, program, examples)
+            phase(f"torch translates the module for {'training' if training else 'evaluation'}")
+            model = _translate(module, programs[training], examples)
             graphs[training] = to_forward_graph(model, module, examples, outputs[training])
+    if once:
+        graphs[False] = replace(graphs[True], model=copied(graphs[True].model))
     forgotten = (*graphs[False].updated_buffers, *graphs[False].updated_parameters)
     forward = ForwardModel(
         train=graphs[True],
@@ -121,6 +129,7 @@ def _to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 
 def _capture(module: torch.nn.Module, examples: Examples) -> tuple[dict[bool, Program], Examples]:
     """Both modes, with the same dimensions symbolic."""
+    phase("torch captures the module")
     train, settled = _capture_mode(module, examples, training=True)
     evaluate, final = _capture_mode(module, settled, training=False)
     if final.dimensions != settled.dimensions:

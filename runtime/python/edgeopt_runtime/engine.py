@@ -10,7 +10,9 @@ from edgeopt_runtime.batch import Batch, BatchReader
 from edgeopt_runtime.errors import BatchError, MissingGraphError, NonFiniteLossError, StateError
 from edgeopt_runtime.guard import Guard
 from edgeopt_runtime.hyper import Hyperparameters
+from edgeopt_runtime.kernels import Kernels
 from edgeopt_runtime.manifest import InputSpec, Signature
+from edgeopt_runtime.onnx_wire import operators_of
 from edgeopt_runtime.program import Program
 from edgeopt_runtime.providers import Options
 from edgeopt_runtime.schedule_watch import ScheduleWatch
@@ -56,6 +58,10 @@ class Engine:
         self._schedule_watch = ScheduleWatch(self.manifest, self.state, self.hyper)
         self._guards: dict[str, Guard] = {}
         self._programs: dict[str, tuple[Program, BatchReader]] = {}
+
+    def kernels(self) -> Kernels:
+        """Which operations run as native kernels."""
+        return self._options.library.report({file: operators_of(graph) for file, graph in self.graphs.items()})
 
     def signature(self, name: str) -> Signature:
         """The signature of a graph.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as native
 
 from edgeopt_runtime.errors import BundleError, GraphError, ProviderError, UnsupportedVersionError
+from edgeopt_runtime.kernels import Library
 
 __all__ = ["CPU", "RUNTIME_ERRORS", "Options", "Provider", "QuietSession", "listed_options", "listed_providers"]
 
@@ -57,12 +58,14 @@ class Options:
         provider_options: Options for each of ``providers``.
         threads: Threads within an operator; None lets ONNX Runtime take one for each core.
         deterministic: Ask for kernels that give the same bits each time.
+        library: Native kernels for the operators of this project.
     """
 
     providers: Sequence[Provider] = (CPU,)
     provider_options: Sequence[Mapping[str, Any]] | None = None
     threads: int | None = None
     deterministic: bool = False
+    library: Library = field(default_factory=lambda: Library(None))
 
     def __post_init__(self) -> None:
         available = onnxruntime.get_available_providers()
@@ -98,19 +101,17 @@ class Options:
             UnsupportedVersionError: The graph needs a newer ONNX Runtime.
             GraphError: ONNX Runtime refuses the graph.
         """
-        settings = onnxruntime.SessionOptions()
-        settings.log_severity_level = LOG_FATAL_ONLY
-        # From the second run on, a memory pattern takes one block for all that a run needs, beside the arena that the
-        # first run has filled and that nothing empties: MiniLM-L6 takes 1016 MiB with it and 704 without, at the same
-        # time a step.
-        settings.enable_mem_pattern = False
-        if self.threads is not None:
-            settings.intra_op_num_threads = self.threads
-        if self.deterministic:
-            settings.use_deterministic_compute = True
-            settings.inter_op_num_threads = 1
+        settings = self._settings()
         providers = [name if isinstance(name, str) else (name[0], dict(name[1])) for name in self.providers]
         options = None if self.provider_options is None else [dict(option) for option in self.provider_options]
+        if self.library.path is not None:
+            fused = self._settings()
+            try:
+                self.library.register(fused)
+                return QuietSession(graph, fused, providers=providers, provider_options=options, enable_fallback=0)
+            except RUNTIME_ERRORS as error:
+                # A kernel that knows a program of this graph not, say. If the graph is at fault, that shows below.
+                self.library.refused[file] = f"the library refuses {file}: {error}"
         try:
             session = QuietSession(graph, settings, providers=providers, provider_options=options, enable_fallback=0)
         except RUNTIME_ERRORS as error:
@@ -125,6 +126,20 @@ class Options:
                 f"libraries is missing, or its options are wrong. Started: {', '.join(session.get_providers())}."
             )
         return session
+
+    def _settings(self) -> onnxruntime.SessionOptions:
+        settings = onnxruntime.SessionOptions()
+        settings.log_severity_level = LOG_FATAL_ONLY
+        # From the second run on, a memory pattern takes one block for all that a run needs, beside the arena that the
+        # first run has filled and that nothing empties: MiniLM-L6 takes 1016 MiB with it and 704 without, at the same
+        # time a step.
+        settings.enable_mem_pattern = False
+        if self.threads is not None:
+            settings.intra_op_num_threads = self.threads
+        if self.deterministic:
+            settings.use_deterministic_compute = True
+            settings.inter_op_num_threads = 1
+        return settings
 
 
 def listed_providers(providers: Provider | Sequence[Provider] | None) -> tuple[Provider, ...]:

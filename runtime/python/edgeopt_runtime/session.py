@@ -18,6 +18,7 @@ from edgeopt_runtime.engine import Engine, OnNonFinite
 from edgeopt_runtime.errors import BatchError, ForeignBundleError, HyperparameterError, NonFiniteLossError, StateError
 from edgeopt_runtime.evaluation import WeightedMeans
 from edgeopt_runtime.fit import Batches, Callback, History, fit
+from edgeopt_runtime.kernels import KernelChoice, Kernels, find_library
 from edgeopt_runtime.manifest import InputSpec, Manifest
 from edgeopt_runtime.onnx_wire import bake
 from edgeopt_runtime.providers import Options, Provider, listed_options, listed_providers
@@ -81,6 +82,8 @@ class TrainingSession:
             leaves the state, counters included, as it was. ``"skip"`` leaves the state too, but returns the metrics;
             under this setting they hold ``skipped``, 1.0 or 0.0. It raises only where the state itself is not finite,
             since every step would be skipped then. ``"ignore"`` goes on.
+        kernels: ``"auto"`` runs fused operations as native kernels on the CPU where the package ``edgeopt-native`` is
+            installed and fits, ``"plain"`` as plain operators; `kernels` says what was chosen and why.
 
     Raises:
         BundleError: The bundle cannot be used.
@@ -96,8 +99,10 @@ class TrainingSession:
         threads: int | None = None,
         deterministic: bool = False,
         on_nonfinite: OnNonFinite = "raise",
+        kernels: KernelChoice = "auto",
     ) -> None:
         options = Options(listed_providers(providers), listed_options(provider_options), threads, deterministic)
+        options = replace(options, library=find_library(kernels, options.cpu_only))
         if isinstance(contents, (str, os.PathLike, bytes)):
             contents = read_bundle(contents)
         elif not hasattr(contents, "manifest"):
@@ -121,6 +126,7 @@ class TrainingSession:
         threads: int | None = None,
         deterministic: bool = False,
         on_nonfinite: OnNonFinite = "raise",
+        kernels: KernelChoice = "auto",
     ) -> TrainingSession:
         """Read a bundle from a folder, a packed file or the bytes of one; or take one that is in memory.
 
@@ -137,6 +143,7 @@ class TrainingSession:
             threads=threads,
             deterministic=deterministic,
             on_nonfinite=on_nonfinite,
+            kernels=kernels,
         )
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -146,6 +153,11 @@ class TrainingSession:
     def manifest(self) -> Manifest:
         """What the bundle says about itself, with the current hyperparameters as defaults."""
         return replace(self._engine.manifest, hyperparameters=self._engine.hyper.specs())
+
+    @property
+    def kernels(self) -> Kernels:
+        """Which operations run as native kernels, and why others do not."""
+        return self._engine.kernels()
 
     @property
     def signature(self) -> tuple[InputSpec, ...]:

@@ -94,6 +94,9 @@ class DAdaptAdam(DAdaptation):
     decouple: bool = False
     use_bias_correction: bool = False
 
+    #: The estimate of d sums quotients by the root of the last squares; one rounded to zero would drown the others.
+    exact_slots: ClassVar[frozenset[str]] = frozenset({"exp_avg_sq"})
+
     def __post_init__(self) -> None:
         super().__post_init__()
         positive("eps", self.eps)

@@ -1,0 +1,7 @@
+#include "loops.inl"
+
+namespace edgeopt::chain {
+
+Loops loops_baseline() { return make_loops("baseline"); }
+
+}  // namespace edgeopt::chain
