@@ -48,9 +48,9 @@ def _scattered_into(total: Array, array: Array) -> Array:
         return total
     _, indices, updates = node.inputs
     attributes = {name: attribute.value for name, attribute in node.attributes.items()}
-    return array.tracer.emit(
-        node.op_type, total, *map(array.tracer.wrap, filter(None, (indices, updates))), **attributes
-    )
+    given = [array.tracer.wrap(value) for value in (indices, updates) if value is not None]
+    (found,) = array.tracer.emit(node.op_type, total, *given, outputs=1, **attributes)
+    return found
 
 
 def scattered_along(array: Array, axis: int) -> Array | None:
