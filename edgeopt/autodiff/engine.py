@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
+from edgeopt.autodiff.accumulation import accumulate
 from edgeopt.autodiff.arrays import sum_like
 from edgeopt.autodiff.quantized import is_quantized, stays_quantized
 from edgeopt.autodiff.registry import RULES, ZERO_DERIVATIVE, qualified_name, site_problem
@@ -52,12 +53,12 @@ def backward(
     singular: set[ir.Value] = set()
     with tracer.scope("backward"):
         for site in reversed(sites):
-            arriving = [_accumulate(tracer, cotangents.get(value, [])) for value in site.node.outputs]
+            arriving = [_accumulate(cotangents.get(value, [])) for value in site.node.outputs]
             if any(cotangent is not None for cotangent in arriving):
                 site.singular = any(value in singular for value in site.node.outputs)
                 _propagate(site, arriving, cotangents)
                 singular.update(_singular_inputs(site))
-        return [_accumulate(tracer, cotangents.get(value, [])) for value in wrt]
+        return [_accumulate(cotangents.get(value, [])) for value in wrt]
 
 
 def _carries_gradient(value: ir.Value) -> bool:
@@ -129,13 +130,10 @@ def _differentiated_inside(node: ir.Node) -> Iterator[ir.Node]:
             yield from _differentiated_inside(inner)
 
 
-def _accumulate(tracer: Tracer, contributions: list[Array]) -> Array | None:
+def _accumulate(contributions: list[Array]) -> Array | None:
     if not contributions:
         return None
-    if len(contributions) > 1:
-        # One variadic node reads each contribution once, where a chain of Adds would re-read the partial sums.
-        shape = contributions[0].shape
-        contributions[:] = [tracer.emit("Sum" if len(contributions) > 2 else "Add", *contributions).with_shape(shape)]
+    contributions[:] = [accumulate(contributions)]
     return contributions[0]
 
 

@@ -9,7 +9,11 @@ from edgeopt.array_types import Array, Namespace
 from edgeopt.errors import SignatureError
 from edgeopt.losses.base import ArraySpec
 
-__all__ = ["Labels", "find_classes", "label_spec", "labels_among"]
+__all__ = ["MANY_CLASSES", "Labels", "find_classes", "label_spec", "labels_among"]
+
+
+#: From so many classes on, a few passes over all of them are worth an operator that some providers lack.
+MANY_CLASSES = 128
 
 
 class Labels(NamedTuple):
@@ -19,6 +23,7 @@ class Labels(NamedTuple):
         axis: The class axis, counted from the front.
         classes: How many there are.
         one_hot: Where a class is the label's.
+        label: The label, or another class where it is none.
         is_class: Where the label is a class.
         counted: Where the label is not the ignored one.
     """
@@ -26,6 +31,7 @@ class Labels(NamedTuple):
     axis: int
     classes: int
     one_hot: Array
+    label: Array
     is_class: Array
     counted: Array
 
@@ -35,6 +41,12 @@ class Labels(NamedTuple):
         A selection and not a product with the one-hot matrix: scores of -inf (masked classes) must not give NaN.
         """
         return self.over_classes(xp, xp.where(self.one_hot, values, 0.0))
+
+    def score_of_label(self, xp: Namespace, scores: Array) -> Array:
+        """The same of an array that has a value for each class of each position, gathered where that pays."""
+        if self.classes < MANY_CLASSES:
+            return self.of_label(xp, scores)
+        return xp.where(self.is_class, xp.take_along_axis(scores, self.label, axis=self.axis), 0.0)
 
     def over_classes(self, xp: Namespace, values: Array) -> Array:
         """The sum over all classes."""
@@ -77,10 +89,10 @@ def labels_among(xp: Namespace, scores: Array, target: Array, axis: int, classes
     """Labels beside scores.
 
     The one-hot matrix is a comparison with a range, because few GPU and NPU providers have OneHot or gathers with a
-    gradient.
+    gradient. Among many classes it would be larger than all else: there the label's score is gathered.
     """
     along_classes = (classes,) + (1,) * (scores.ndim - axis - 1)
     label = xp.expand_dims(target, axis=axis)
     one_hot = xp.equal(label, xp.reshape(xp.arange(classes, dtype=xp.int64), along_classes))
-    is_class = xp.equal(xp.clip(label, 0, classes - 1), label)
-    return Labels(axis, classes, one_hot, is_class, xp.not_equal(label, ignored))
+    nearest = xp.clip(label, 0, classes - 1)
+    return Labels(axis, classes, one_hot, nearest, xp.equal(nearest, label), xp.not_equal(label, ignored))

@@ -69,7 +69,7 @@ class NLL(_ClassLoss):
 
     def positions(self, xp: Namespace, scores: Array, labels: Labels) -> Array:
         """Return the losses."""
-        return -labels.of_label(xp, scores)
+        return -labels.score_of_label(xp, scores)
 
 
 @dataclass(frozen=True)

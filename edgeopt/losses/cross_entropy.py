@@ -9,8 +9,8 @@ from typing import ClassVar
 from edgeopt.array_types import Array, Namespace
 from edgeopt.checks import fraction, number_tuple
 from edgeopt.losses.base import ArraySpec, Expectation, Loss
-from edgeopt.losses.classes import find_classes, label_spec, labels_among
-from edgeopt.losses.numerics import logsumexp
+from edgeopt.losses.classes import MANY_CLASSES, find_classes, label_spec, labels_among
+from edgeopt.losses.numerics import log_softmax, logsumexp
 
 __all__ = ["CrossEntropy"]
 
@@ -61,17 +61,22 @@ class CrossEntropy(Loss):
         axis, classes = find_classes("CrossEntropy", prediction.shape, self.class_axis, self.weight)
         labels = labels_among(xp, prediction, target, axis, classes, self.ignore_index)
 
-        log_total = logsumexp(xp, prediction, axis)
-        loss = log_total - labels.of_label(xp, prediction)
+        log_total: Array | float
+        if classes < MANY_CLASSES:
+            scores, log_total = prediction, logsumexp(xp, prediction, axis)
+        else:
+            # An operator that some GPU and NPU providers lack, and the fastest on a CPU.
+            scores, log_total = log_softmax(xp, prediction, axis), 0.0
+        loss = log_total - labels.score_of_label(xp, scores)
         if self.weight is not None:
             class_weight = labels.along_classes(xp, self.weight, prediction)
             label_weight = labels.of_label(xp, class_weight)
             loss = label_weight * loss
         if self.label_smoothing:
             if self.weight is None:
-                smooth = float(classes) * log_total - labels.over_classes(xp, prediction)
+                smooth = float(classes) * log_total - labels.over_classes(xp, scores)
             else:
-                smooth = float(sum(self.weight)) * log_total - labels.over_classes(xp, class_weight * prediction)
+                smooth = float(sum(self.weight)) * log_total - labels.over_classes(xp, class_weight * scores)
             loss = (1.0 - self.label_smoothing) * loss + (self.label_smoothing / classes) * smooth
 
         counts = xp.astype(labels.counted, prediction.dtype)

@@ -9,6 +9,13 @@ from edgeopt.array_types import Array, Namespace
 __all__ = ["logsumexp", "preceding", "sigmoid"]
 
 
+def log_softmax(xp: Namespace, x: Array, axis: int) -> Array:
+    """Return the logarithms of the softmax over one axis; one node for the tracer."""
+    if hasattr(xp, "log_softmax"):
+        return xp.log_softmax(x, axis)
+    return x - logsumexp(xp, x, axis)
+
+
 def logsumexp(xp: Namespace, x: Array, axis: int) -> Array:
     """Return log Σ exp(x) over one axis, which is kept with length 1.
 

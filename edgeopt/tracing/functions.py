@@ -51,6 +51,7 @@ __all__ = [
     "less_equal",
     "log",
     "log1p",
+    "log_softmax",
     "logical_and",
     "logical_not",
     "logical_or",
@@ -266,6 +267,13 @@ sum = _reduction("ReduceSum", np.sum, "Sum over the axes (all of them by default
 mean = _reduction("ReduceMean", np.mean, "Mean over the axes (all of them by default).")
 max = _reduction("ReduceMax", np.max, "Largest element over the axes (all of them by default).")
 min = _reduction("ReduceMin", np.min, "Smallest element over the axes (all of them by default).")
+
+
+def log_softmax(x: Any, axis: int, /) -> Any:
+    """Logarithms of the softmax over an axis."""
+    if isinstance(x, Array):
+        return x.tracer.emit("LogSoftmax", x, axis=axis)
+    return x - logsumexp(x, axis=axis, keepdims=True)
 
 
 def logsumexp(x: Any, /, *, axis: Axis = None, keepdims: Any = False) -> Any:

@@ -292,5 +292,7 @@ def test_batch_statistics_are_computed_once():
         loss=edgeopt.losses.CrossEntropy(),
         optimizer=edgeopt.optimizers.SGD(lr=0.1),
     )
-    graph = onnx.ModelProto.FromString(bundle.graphs["step.onnx"]).graph
-    assert [node.op_type for node in graph.node].count("ReduceMean") == 2  # the mean and the variance
+    model = onnx.ModelProto.FromString(bundle.graphs["step.onnx"])
+    parts = [model.graph.node, *(function.node for function in model.functions)]
+    assert [node.op_type for nodes in parts for node in nodes].count("ReduceMean") == 2  # the mean and the variance
+    assert [node.op_type for node in model.graph.node].count("BatchStatistics") == 1

@@ -11,7 +11,7 @@ import pytest
 SITE = Path(__file__).parents[2] / "build" / "native" / "site"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def package() -> Iterator[Path]:
     """The folder of the package edgeopt_native, which can be imported meanwhile."""
     if not (SITE / "edgeopt_native").is_dir():
@@ -22,7 +22,7 @@ def package() -> Iterator[Path]:
     sys.modules.pop("edgeopt_native", None)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def library(package: Path) -> str:
     import edgeopt_native  # type: ignore[import-not-found]  # it is installed beside the environment
 

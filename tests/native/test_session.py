@@ -44,7 +44,7 @@ def test_the_library_is_taken_and_the_training_is_the_same(package: Path, bundle
     np.testing.assert_allclose(losses(native), losses(plain), rtol=1e-5)
     assert native.kernels.library is not None
     assert Path(native.kernels.library).parent == package
-    assert set(native.kernels.native) == {"Chain", "Chain_2", "Chain_3"}
+    assert set(native.kernels.native) == {"Chain", "Chain_2", "Chain_3", "ClipGrad"}
     assert set(native.kernels.plain) == {"AdamW", "ClipByGlobalNorm"}
     assert plain.kernels.library is None
     assert set(plain.kernels.plain.values()) == {'the session was loaded with kernels="plain"'}

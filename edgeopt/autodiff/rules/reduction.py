@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from edgeopt import tracing as xp
+from edgeopt.autodiff.accumulation import accumulate, scattered_along
 from edgeopt.autodiff.arrays import expand_like
 from edgeopt.autodiff.registry import rule
 from edgeopt.autodiff.rules.elementwise import indicator
@@ -214,6 +215,10 @@ def softmax(n: Site, g: Array) -> Array:
 def log_softmax(n: Site, g: Array) -> Array:
     """g - exp(y) Σ g."""
     axis = n.attr("axis", -1)
+    picked = scattered_along(g, axis)
+    if picked is not None:
+        # Of a loss that looks at one class: nothing else of the cotangent needs to be made.
+        return accumulate([g, xp.exp(n.y) * -op.ReduceSum(picked, [axis], keepdims=1)])
 
     def plain(g: Array, y: Array) -> Array:
         return g - xp.exp(y) * op.ReduceSum(g, [axis], keepdims=1)

@@ -2,7 +2,7 @@
 
 A rule is a dozen elementwise nodes. Of a large parameter each of them reads and writes memory, where it waits; of a
 block that fits into the cache it does not. The blocks are the rows of a Scan, which give the same bits. What the rule
-computes of numbers alone stands outside and is computed once. `benchmarks/update_blocks.py` measures both forms.
+computes of numbers alone stands outside and is computed once.
 """
 
 from __future__ import annotations
