@@ -11,7 +11,8 @@
         ├── SignatureError               names, shapes or dtypes of inputs, outputs or targets do not fit together
         ├── GradientCheckError           a gradient differs from its finite difference
         ├── ConfigurationError           an optimizer, schedule, transform or loss was given an impossible setting
-        └── ExportDifferenceError        an exported graph computes something else than the model it came from
+        ├── ExportDifferenceError        an exported graph computes something else than the model it came from
+        └── MemoryBudgetError            no way to train fits into the memory that it may take
 
     ExportWarning                        a guess, or something that may be other than what was meant
 """
@@ -29,6 +30,7 @@ __all__ = [
     "ExportError",
     "ExportWarning",
     "GradientCheckError",
+    "MemoryBudgetError",
     "ParameterPatternError",
     "SignatureError",
     "TracingError",
@@ -111,6 +113,20 @@ class ExportDifferenceError(ExportError):
     def __init__(self, message: str, differences: Sequence[str]) -> None:
         super().__init__(message)
         self.differences = tuple(differences)
+
+
+class MemoryBudgetError(ExportError):
+    """No way to train fits into the memory that it may take.
+
+    Attributes:
+        needed_mib: What the leanest way takes.
+    """
+
+    code = "E209"
+
+    def __init__(self, message: str, needed_mib: int) -> None:
+        super().__init__(message)
+        self.needed_mib = needed_mib
 
 
 class ExportWarning(UserWarning):

@@ -19,6 +19,7 @@ from edgeopt.cli.components import build, build_all, build_optimizer
 from edgeopt.cli.console import err, format_bytes, out
 from edgeopt.cli.decisions import print_decisions
 from edgeopt.cli.errors import CommandError
+from edgeopt.cli.options import named_sizes
 from edgeopt.cli.output import check_bundle_output, size_of
 from edgeopt.errors import ExportWarning
 from edgeopt.losses import LOSS, LOSSES
@@ -99,6 +100,17 @@ def export(
         typer.Option(metavar="NAME=VALUE", help="Of a file: an input that never changes. Repeat for several."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Start of the random numbers that dropout draws.")] = 0,
+    memory_budget_mb: Annotated[
+        float | None,
+        typer.Option(metavar="MIB", help="What training may take: recomputation and microbatches are chosen to fit."),
+    ] = None,
+    memory_size: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=SIZE", help="For the budget: batch=32. Default: as in the examples."),
+    ] = None,
+    freeze_to_fit: Annotated[
+        bool, typer.Option("--freeze-to-fit", help="For the budget: fewer parameters may train, the last ones.")
+    ] = False,
     check: Annotated[bool, typer.Option(help="Compare the finished graphs with the model.")] = True,
 ) -> None:
     """Export the training step of an ONNX file or a PyTorch model as a bundle."""
@@ -122,6 +134,9 @@ def export(
             batch_norm=batch_norm.value,
             fixed_inputs=dict(map(_fixed_input, fixed_input)) if fixed_input else None,
             seed=seed,
+            memory_budget_mb=memory_budget_mb,
+            memory_sizes=named_sizes(memory_size) if memory_size else None,
+            freeze_to_fit=freeze_to_fit,
             check=check,
             verbose=False,
         )

@@ -12,8 +12,7 @@ from rich.text import Text
 from edgeopt.bundle import Bundle, Report
 from edgeopt.cli.console import format_bytes, format_number, new_table, out, print_json
 from edgeopt.cli.decisions import print_decisions
-from edgeopt.cli.errors import CommandError
-from edgeopt.cli.options import BundleOrFile, Json
+from edgeopt.cli.options import BundleOrFile, Json, named_sizes
 from edgeopt.cli.output import size_of
 from edgeopt.memory import Estimate
 
@@ -37,7 +36,7 @@ def inspect(bundle: BundleOrFile, as_json: Json = False, estimate: Sizes = None)
         show_constants(bundle, as_json)
         return
     if estimate:
-        _show_estimate(Bundle.load(bundle).estimate(**_sizes_given(estimate)), as_json)
+        _show_estimate(Bundle.load(bundle).estimate(**named_sizes(estimate)), as_json)
         return
     report = Bundle.load(bundle).inspect()
     if as_json:
@@ -53,16 +52,6 @@ def inspect(bundle: BundleOrFile, as_json: Json = False, estimate: Sizes = None)
     if report.decisions:
         out.print("\nDecided by the export", style="bold")
         print_decisions(report.decisions, out)
-
-
-def _sizes_given(pairs: Sequence[str]) -> dict[str, int]:
-    sizes = {}
-    for pair in pairs:
-        name, _, size = pair.partition("=")
-        if not size.isdecimal():
-            raise CommandError(f"{pair!r} sets no dimension; write name=size, as in batch=8.")
-        sizes[name] = int(size)
-    return sizes
 
 
 def _show_estimate(found: Estimate, as_json: bool) -> None:

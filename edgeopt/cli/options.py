@@ -10,7 +10,17 @@ import typer
 
 from edgeopt.cli.errors import CommandError
 
-__all__ = ["BatchSize", "BundleOrFile", "BundlePath", "Data", "Json", "Providers", "Threads", "named_numbers"]
+__all__ = [
+    "BatchSize",
+    "BundleOrFile",
+    "BundlePath",
+    "Data",
+    "Json",
+    "Providers",
+    "Threads",
+    "named_numbers",
+    "named_sizes",
+]
 
 BundlePath = Annotated[Path, typer.Argument(exists=True, help="A bundle: a .edgeopt file or a folder.")]
 BundleOrFile = Annotated[Path, typer.Argument(exists=True, help="A bundle, or an ONNX file.")]
@@ -47,3 +57,18 @@ def named_numbers(pairs: Sequence[str]) -> dict[str, float]:
         except ValueError as error:
             raise CommandError(f"{pair!r} sets no hyperparameter; write name=value, as in lr=1e-4.") from error
     return numbers
+
+
+def named_sizes(pairs: Sequence[str]) -> dict[str, int]:
+    """Read `name=size` pairs of dimensions.
+
+    Raises:
+        CommandError: One of them looks otherwise.
+    """
+    sizes = {}
+    for pair in pairs:
+        name, _, size = pair.partition("=")
+        if not size.isdecimal():
+            raise CommandError(f"{pair!r} sets no dimension; write name=size, as in batch=8.")
+        sizes[name] = int(size)
+    return sizes

@@ -20,6 +20,7 @@ from edgeopt.metrics import METRIC, Metric
 from edgeopt.optimizers import OptimizerLike
 from edgeopt.training import BatchNorm, ForwardModel, compose
 from edgeopt.transforms import Transform
+from edgeopt_exporters.budget import Budget, fit
 from edgeopt_exporters.given import (
     INSTEAD,
     as_loss,
@@ -60,6 +61,9 @@ def export(
     seed: int = 0,
     hessian_vector: bool = False,
     recompute: str | Iterable[str] = (),
+    memory_budget_mb: float | None = None,
+    memory_sizes: Mapping[str, int] | None = None,
+    freeze_to_fit: bool = False,
     check: bool = True,
     verbose: bool = True,
 ) -> Bundle:
@@ -109,6 +113,12 @@ def export(
         recompute: Less memory for more time: `"auto"` keeps a few activations of the forward pass and computes the
             others again in the backward pass, with the same results to the last bit. Patterns of module names
             (`"encoder.layer.*"`) say whose activations are dropped: of each module that matches, what it reads is kept.
+        memory_budget_mb: What a process may grow by when it trains, in MiB, as `Bundle.estimate` foretells it. What
+            fits is chosen, the quickest first: the step as it is, `recompute="auto"`, microbatches
+            (`session.accumulate`). `bundle.decisions` says which.
+        memory_sizes: For the budget: sizes of the symbolic dimensions in one step, `{"batch": 32}`. Those of a module's
+            examples by default; for an ONNX file with symbolic dimensions they are needed.
+        freeze_to_fit: For the budget: whether fewer parameters may train, the last ones.
         check: Whether to run the finished graphs on the examples and compare them with the model.
         verbose: Whether to say on stderr, in a line each, what was settled without being asked for; it is
             `bundle.decisions` in any case. On a terminal a line says what an export is doing that takes longer than two
@@ -122,6 +132,7 @@ def export(
         ParameterPatternError: A pattern matches no parameter.
         UnsupportedOperatorError: Operators between the loss and a trainable parameter have no gradient rule; all of
             them are listed.
+        MemoryBudgetError: Nothing fits into `memory_budget_mb`; it says what the leanest choice needs.
     """
     if batch_norm not in get_args(BatchNorm):
         raise ConfigurationError(f"batch_norm must be one of {', '.join(get_args(BatchNorm))}, got {batch_norm!r}.")
@@ -150,11 +161,12 @@ def export(
         "recompute": recompute,
         "batch_norm": batch_norm,
     }
+    budget = None if memory_budget_mb is None else Budget(memory_budget_mb, memory_sizes, freeze_to_fit)
     with phases_shown(verbose=verbose):
         if is_module:
-            bundle = _export_module(model, example_inputs, shapes, fixed_inputs, settings, check=check)
+            bundle = _export_module(model, example_inputs, shapes, fixed_inputs, settings, budget, check=check)
         else:
-            bundle = _export_file(model, example_inputs, shapes, fixed_inputs, settings, check=check)
+            bundle = _export_file(model, example_inputs, shapes, fixed_inputs, settings, budget, check=check)
     bundle = _with_decisions(bundle, given.decisions)
     say(bundle.decisions, verbose=verbose)
     return bundle
@@ -166,6 +178,7 @@ def _export_file(
     shapes: Mapping[str, Any],
     fixed_inputs: Any,
     settings: Mapping[str, Any],
+    budget: Budget | None,
     *,
     check: bool,
 ) -> Bundle:
@@ -182,7 +195,16 @@ def _export_file(
         loss=settings["loss"],
         check=check,
     )
-    return _composed(forward, settings)
+    return _fitted(forward, settings, budget, {})[0]
+
+
+def _fitted(
+    forward: ForwardModel, settings: Mapping[str, Any], budget: Budget | None, sizes: Mapping[str, int]
+) -> tuple[Bundle, Mapping[str, Any]]:
+    """The training step, and the settings that it has been composed with: a budget may change them."""
+    if budget is None:
+        return _composed(forward, settings), settings
+    return fit(_composed, forward, settings, budget, sizes)
 
 
 def _composed(forward: ForwardModel, settings: Mapping[str, Any]) -> Bundle:
@@ -196,15 +218,16 @@ def _export_module(
     shapes: Mapping[str, Any],
     fixed_inputs: Any,
     settings: Mapping[str, Any],
+    budget: Budget | None,
     *,
     check: bool,
 ) -> Bundle:
     forward, reference = _from_torch(module, example_inputs, shapes, fixed_inputs, settings)
-    bundle = _composed(forward, settings)
+    bundle, chosen = _fitted(forward, settings, budget, reference.sizes)
     if not check:
         return bundle
     phase("comparing it with the module")
-    verdict = verify(bundle, forward, settings, reference)
+    verdict = verify(bundle, forward, chosen, reference)
     if refused := {name: why for name, why in verdict.unproven.items() if name in reference.asked}:
         listing = "".join(f"\n  - {name!r}: {why}" for name, why in refused.items())
         raise SignatureError(
@@ -213,7 +236,7 @@ def _export_module(
         )
     if verdict.unproven:
         fixed = _export_module(
-            module, example_inputs, {**shapes, "dynamic_batch": False}, fixed_inputs, settings, check=check
+            module, example_inputs, {**shapes, "dynamic_batch": False}, fixed_inputs, settings, budget, check=check
         )
         decisions = [Decision("fixed", name, f"{name} is fixed: {why}") for name, why in verdict.unproven.items()]
         return _with_decisions(fixed, decisions)

@@ -172,3 +172,11 @@ def test_where_a_bundle_goes_is_looked_at_before_the_model(run: Any, here: Path)
     result = run("export", "no_such_module:build", "--loss", "mse", "--out", "nowhere/made.edgeopt")
     assert result.code == 1
     assert "there is no folder nowhere" in result
+
+
+def test_a_budget_of_memory_is_met_or_refused_in_numbers(run: Any, here: Path) -> None:
+    command = ("export", "a_model:build", "--out", "made.edgeopt", "--loss", "cross_entropy", "--memory-budget-mb")
+    assert "of 64 MiB: as it is" in run(*command, 64, "--memory-size", "batch=8").err
+    refused = run(*command, 1)
+    assert refused.code != 0
+    assert "MemoryBudgetError" in refused.err
