@@ -178,11 +178,11 @@ def traced_once() -> Iterator[None]:
     """What differs between most calls is what is done with a traced model; tracing it again takes a second each."""
     trace, traced = exporting._from_torch, {}
 
-    def once(module: Any, examples: Any, shapes: Any, *others: Any) -> Any:
-        if module is not MODEL or examples is not X or shapes["dynamic_shapes"]:
-            return trace(module, examples, shapes, *others)
+    def once(asked: Any) -> Any:
+        if asked.model is not MODEL or asked.example_inputs is not X or asked.shapes["dynamic_shapes"]:
+            return trace(asked)
         if "model" not in traced:
-            traced["model"] = trace(module, examples, shapes, *others)
+            traced["model"] = trace(asked)
         return traced["model"]
 
     with pytest.MonkeyPatch.context() as patch:

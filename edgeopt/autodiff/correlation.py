@@ -55,7 +55,7 @@ import numpy as np
 
 from edgeopt.autodiff.windows import Window, images_of, taps
 from edgeopt.tracing import Array, op
-from edgeopt.tracing.shapes import Dim, is_static
+from edgeopt.tracing.shapes import Dim, fixed, is_static
 
 __all__ = ["correlation", "grouped"]
 
@@ -199,7 +199,7 @@ def _number(dim: Dim) -> int:
 
 def _length(x: Array) -> Dim:
     """The number of positions."""
-    spatial = [dim for dim in x.shape[2:] if isinstance(dim, int)]
+    spatial = fixed(x.shape[2:])
     return math.prod(spatial) if len(spatial) == x.ndim - 2 else None
 
 

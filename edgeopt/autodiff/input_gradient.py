@@ -42,7 +42,7 @@ import numpy as np
 
 from edgeopt.autodiff.windows import Window
 from edgeopt.tracing import Array, op
-from edgeopt.tracing.shapes import Dim, is_static
+from edgeopt.tracing.shapes import fixed, is_static
 
 __all__ = ["input_gradient", "transposed_convolution"]
 
@@ -64,10 +64,10 @@ def input_gradient(g: Array, w: Array, x: Array, window: Window, group: int) -> 
         group: The channels are divided into so many groups.
     """
     if group == 1 and is_static((*w.shape, *x.shape[2:], *g.shape[2:])):
-        few = math.prod(_numbers(*g.shape[2:])) <= _FEW_POSITIONS
+        few = math.prod(fixed(g.shape[2:])) <= _FEW_POSITIONS
         if math.prod(window.kernel) == 1 and not window.is_padded and set(window.strides) == {1}:
             return (_of_rows if few else _of_points)(g, w, x)
-        large = math.prod(_numbers(*w.shape[:2])) >= _LARGE_WEIGHT
+        large = math.prod(fixed(w.shape[:2])) >= _LARGE_WEIGHT
         if few and large and len(window.kernel) == 2 and min(*window.begin, *window.end) >= 0:
             return _of_columns(g, w, x, window)
     if _is_depthwise(w, x, window, group):
@@ -92,13 +92,8 @@ def _of_flipped(g: Array, w: Array, x: Array, window: Window, group: int) -> Arr
         for side in (window.begin, window.end)
         for extent, pad in zip(window.extents, side, strict=True)
     ]
-    kernels = op.Reshape(flipped, _numbers(*w.shape))
+    kernels = op.Reshape(flipped, fixed(w.shape))
     return op.Conv(g, kernels, dilations=window.dilations, pads=pads, group=group).with_shape(x.shape)
-
-
-def _numbers(*dims: Dim) -> list[int]:
-    """Dimensions that are known to be fixed."""
-    return [int(dim) for dim in dims if isinstance(dim, int)]
 
 
 def _of_points(g: Array, w: Array, x: Array) -> Array:
@@ -108,7 +103,7 @@ def _of_points(g: Array, w: Array, x: Array) -> Array:
 
 def _of_rows(g: Array, w: Array, x: Array) -> Array:
     """The same as one product, of the rows that all positions of all images make."""
-    (features, channels), spatial = _numbers(*w.shape[:2]), _numbers(*x.shape[2:])
+    (features, channels), spatial = fixed(w.shape[:2]), fixed(x.shape[2:])
     rows = op.Reshape(op.Transpose(op.Reshape(g, [0, features, -1]), perm=[0, 2, 1]), [-1, features])
     product = op.MatMul(rows, op.Reshape(w, [features, channels]))
     images = op.Transpose(op.Reshape(product, [-1, math.prod(spatial), channels]), perm=[0, 2, 1])
@@ -117,14 +112,14 @@ def _of_rows(g: Array, w: Array, x: Array) -> Array:
 
 def _of_columns(g: Array, w: Array, x: Array, window: Window) -> Array:
     """What each tap gives to each position, as one product over all images, and then put in its place."""
-    (features, channels), count = _numbers(*w.shape[:2]), math.prod(window.kernel)
-    length = math.prod(_numbers(*g.shape[2:]))
+    (features, channels), count = fixed(w.shape[:2]), math.prod(window.kernel)
+    length = math.prod(fixed(g.shape[2:]))
     turned = op.Reshape(op.Transpose(op.Reshape(g, [0, features, -1]), perm=[1, 0, 2]), [features, -1])
     product = op.Gemm(op.Reshape(w, [features, channels * count]), turned, transA=1)
     columns = op.Transpose(op.Reshape(product, [channels * count, -1, length]), perm=[1, 0, 2])
     image = op.Col2Im(
         columns,
-        _numbers(*x.shape[2:]),
+        fixed(x.shape[2:]),
         list(window.kernel),
         strides=window.strides,
         dilations=window.dilations,

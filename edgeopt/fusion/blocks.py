@@ -60,6 +60,9 @@ class _Whole:
         """Whether that is all arithmetic of elements, and sums that find what is not finite."""
         if self.scan.attributes["num_scan_inputs"].as_int() != len(self.scan.inputs) or len(self.scan.attributes) > 2:
             return False
+        if any(value is None or value.dtype != ir.DataType.FLOAT for value in self.scan.inputs):
+            # Programs compute in float32.
+            return False
         self.values = dict(zip(self.body.inputs, self.scan.inputs, strict=True))  # type: ignore[arg-type]  # all are there
         self.values.update((value, value) for value in captured(self.scan))
         checks: dict[ir.Node, Sequence[ir.Value]] = {}

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from edgeopt.autodiff.windows import images_of, window_of
 from edgeopt.lowering.registry import lowering
 from edgeopt.tracing import Array, op
-from edgeopt.tracing.shapes import is_static
+from edgeopt.tracing.shapes import fixed, is_static
 from edgeopt.tracing.site import Site
 
 _FEW_POSITIONS = 8
@@ -29,7 +29,7 @@ def _is_small(n: Site) -> bool:
         return False
     if not is_static(n.x.shape[2:]) or n.attr("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         return False
-    taps, positions, elements = (math.prod(_numbers(shape)) for shape in (w.shape[2:], spatial, w.shape))
+    taps, positions, elements = (math.prod(fixed(shape)) for shape in (w.shape[2:], spatial, w.shape))
     return taps > 1 and 0 < positions <= _FEW_POSITIONS and elements >= _LARGE_WEIGHT
 
 
@@ -37,8 +37,8 @@ def _is_small(n: Site) -> bool:
 def conv(n: Site) -> Array:
     """What the taps read, side by side for all images, times the weight as a matrix."""
     w = n.input(1)
-    (features, channels), kernel = _numbers(w.shape[:2]), _numbers(w.shape[2:])
-    count, positions = math.prod(kernel), _numbers(n.y.shape[2:])
+    (features, channels), kernel = fixed(w.shape[:2]), fixed(w.shape[2:])
+    count, positions = math.prod(kernel), fixed(n.y.shape[2:])
     window, length = window_of(n, kernel), math.prod(positions)
     if window is None:
         raise LookupError("A convolution with explicit padding has a window.")
@@ -53,8 +53,3 @@ def conv(n: Site) -> Array:
     if n.has(2):
         result = result + op.Reshape(n.input(2), [features, *(1 for _ in positions)])
     return result.with_shape(n.y.shape)
-
-
-def _numbers(shape: tuple[int | str | None, ...]) -> list[int]:
-    """Dimensions that are known to be fixed."""
-    return [dim for dim in shape if isinstance(dim, int)]

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
-__all__ = ["Dim", "Shape", "broadcast", "from_ir", "is_static", "same_dim", "to_ir"]
+__all__ = ["Dim", "Shape", "broadcast", "fixed", "from_ir", "is_static", "same_dim", "to_ir"]
 
 Dim: TypeAlias = "int | str | None"
 Shape: TypeAlias = "tuple[int | str | None, ...]"
@@ -34,6 +34,11 @@ def same_dim(a: Dim, b: Dim) -> bool:
 def is_static(shape: Sequence[Dim]) -> bool:
     """Whether every dimension is a number."""
     return all(isinstance(dim, int) for dim in shape)
+
+
+def fixed(shape: Sequence[Dim]) -> list[int]:
+    """The dimensions that are numbers; all of them of a static shape."""
+    return [dim for dim in shape if isinstance(dim, int)]
 
 
 def _broadcast_dim(a: Dim, b: Dim) -> Dim:

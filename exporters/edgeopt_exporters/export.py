@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import numpy as np
@@ -148,7 +148,6 @@ def export(
     if not is_module and not _is_onnx(model):
         raise refuse_model(model)
     given = as_optimizer(optimizer, trainable, model if is_module else None)
-    shapes: dict[str, Any] = {"dynamic_batch": dynamic_batch, "dynamic_shapes": dynamic_shapes}
     settings: dict[str, Any] = {
         "loss": as_loss(loss),
         "optimizer": given.groups,
@@ -161,41 +160,50 @@ def export(
         "recompute": recompute,
         "batch_norm": batch_norm,
     }
-    budget = None if memory_budget_mb is None else Budget(memory_budget_mb, memory_sizes, freeze_to_fit)
+    request = _Request(
+        model=model,
+        example_inputs=example_inputs,
+        shapes={"dynamic_batch": dynamic_batch, "dynamic_shapes": dynamic_shapes},
+        fixed_inputs=fixed_inputs,
+        settings=settings,
+        budget=None if memory_budget_mb is None else Budget(memory_budget_mb, memory_sizes, freeze_to_fit),
+        check=check,
+    )
     with phases_shown(verbose=verbose):
-        if is_module:
-            bundle = _export_module(model, example_inputs, shapes, fixed_inputs, settings, budget, check=check)
-        else:
-            bundle = _export_file(model, example_inputs, shapes, fixed_inputs, settings, budget, check=check)
+        bundle = _export_module(request) if is_module else _export_file(request)
     bundle = _with_decisions(bundle, given.decisions)
     say(bundle.decisions, verbose=verbose)
     return bundle
 
 
-def _export_file(
-    model: Any,
-    example_inputs: Any,
-    shapes: Mapping[str, Any],
-    fixed_inputs: Any,
-    settings: Mapping[str, Any],
-    budget: Budget | None,
-    *,
-    check: bool,
-) -> Bundle:
-    phase("reading the file" + (" and running it" if check else ""))
-    batch_norm = settings["batch_norm"]
+@dataclass(frozen=True)
+class _Request:
+    """What `export` was asked for, checked and in the forms that the rest of the way wants."""
+
+    model: Any
+    example_inputs: Any
+    shapes: Mapping[str, Any]
+    fixed_inputs: Any
+    settings: Mapping[str, Any]
+    budget: Budget | None
+    check: bool
+
+
+def _export_file(asked: _Request) -> Bundle:
+    phase("reading the file" + (" and running it" if asked.check else ""))
+    batch_norm = asked.settings["batch_norm"]
     mode: BatchNormMode = "file" if batch_norm == "auto" else batch_norm
     forward = from_onnx(
-        model,
-        example_inputs,
-        **shapes,
+        asked.model,
+        asked.example_inputs,
+        **asked.shapes,
         batch_norm=mode,
-        fixed_inputs=fixed_inputs,
-        output=settings["output"],
-        loss=settings["loss"],
-        check=check,
+        fixed_inputs=asked.fixed_inputs,
+        output=asked.settings["output"],
+        loss=asked.settings["loss"],
+        check=asked.check,
     )
-    return _fitted(forward, settings, budget, {})[0]
+    return _fitted(forward, asked.settings, asked.budget, {})[0]
 
 
 def _fitted(
@@ -212,19 +220,10 @@ def _composed(forward: ForwardModel, settings: Mapping[str, Any]) -> Bundle:
     return Bundle.of(compose(forward, **settings))
 
 
-def _export_module(
-    module: Any,
-    example_inputs: Any,
-    shapes: Mapping[str, Any],
-    fixed_inputs: Any,
-    settings: Mapping[str, Any],
-    budget: Budget | None,
-    *,
-    check: bool,
-) -> Bundle:
-    forward, reference = _from_torch(module, example_inputs, shapes, fixed_inputs, settings)
-    bundle, chosen = _fitted(forward, settings, budget, reference.sizes)
-    if not check:
+def _export_module(asked: _Request) -> Bundle:
+    forward, reference = _from_torch(asked)
+    bundle, chosen = _fitted(forward, asked.settings, asked.budget, reference.sizes)
+    if not asked.check:
         return bundle
     phase("comparing it with the module")
     verdict = verify(bundle, forward, chosen, reference)
@@ -235,9 +234,7 @@ def _export_module(
             "sizes of the examples; or let the model compute from the sizes of its inputs."
         )
     if verdict.unproven:
-        fixed = _export_module(
-            module, example_inputs, {**shapes, "dynamic_batch": False}, fixed_inputs, settings, budget, check=check
-        )
+        fixed = _export_module(replace(asked, shapes={**asked.shapes, "dynamic_batch": False}))
         decisions = [Decision("fixed", name, f"{name} is fixed: {why}") for name, why in verdict.unproven.items()]
         return _with_decisions(fixed, decisions)
     return _with_decisions(bundle, verdict.decisions)
@@ -247,23 +244,18 @@ def _with_decisions(bundle: Bundle, decisions: Iterable[Decision]) -> Bundle:
     return replace(bundle, manifest=replace(bundle.manifest, decisions=(*bundle.manifest.decisions, *decisions)))
 
 
-def _from_torch(
-    module: Any,
-    example_inputs: Any,
-    shapes: Mapping[str, Any],
-    fixed_inputs: Any,
-    settings: Mapping[str, Any],
-) -> tuple[ForwardModel, Reference]:
+def _from_torch(asked: _Request) -> tuple[ForwardModel, Reference]:
     from edgeopt_exporters.pytorch import from_torch
 
-    if example_inputs is None:
+    output = asked.settings["output"]
+    if asked.example_inputs is None:
         raise SignatureError("A torch.nn.Module needs example_inputs.")
-    refuse_labels(module, example_inputs, settings["output"])
-    if fixed_inputs is not None:
+    refuse_labels(asked.model, asked.example_inputs, output)
+    if asked.fixed_inputs is not None:
         raise SignatureError("fixed_inputs is for ONNX files; a module's examples may hold numbers that never change.")
-    if settings["batch_norm"] == "file":
+    if asked.settings["batch_norm"] == "file":
         raise SignatureError('batch_norm="file" is for ONNX files; a module\'s parts say themselves how they train.')
-    return from_torch(module, example_inputs, **shapes, output=settings["output"])
+    return from_torch(asked.model, asked.example_inputs, **asked.shapes, output=output)
 
 
 def _is_onnx(model: Any) -> bool:

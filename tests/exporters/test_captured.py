@@ -29,9 +29,7 @@ def assert_trains_as_in_torch(module: nn.Module, *inputs: torch.Tensor) -> None:
     state = session.state()
     for name, parameter in module.named_parameters():
         gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        expected = (parameter - gradient).detach().numpy()
-        # Sums in float32: some gradients here are as large as 8, and both are 1e-6 from what float64 gives.
-        np.testing.assert_allclose(state[name], expected, rtol=1e-6, atol=2e-6, err_msg=name)
+        np.testing.assert_allclose(state[name], (parameter - gradient).detach().numpy(), atol=2e-6, err_msg=name)
     for name, buffer in module.named_buffers():
         np.testing.assert_allclose(state[name], buffer.numpy(), atol=2e-6, err_msg=name)
 
@@ -69,7 +67,8 @@ class AsNumber(Linear):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         hidden = self.linear(x)
-        return hidden * hidden.sum().item()
+        # A mean keeps gradients near 1, for which the bound is meant: of a sum they are as large as 8.
+        return hidden * hidden.mean().item()
 
 
 class OfNumbers(Linear):

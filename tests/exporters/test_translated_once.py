@@ -37,6 +37,23 @@ class Constant(nn.Module):
         return y
 
 
+class Counting(nn.Module):
+    """Writes into a buffer in training only."""
+
+    count: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.count += 1.0
+        y: torch.Tensor = self.layer(x)
+        return y
+
+
 class Frozen(nn.Module):
     """A normalisation that stays in evaluation mode."""
 
@@ -59,8 +76,9 @@ class Frozen(nn.Module):
         (nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)), 2),
         (Branching(), 2),
         (Constant(), 2),
+        (Counting(), 2),
     ],
-    ids=["plain", "norm", "frozen", "dropout", "batch norm", "branching", "constant"],
+    ids=["plain", "norm", "frozen", "dropout", "batch norm", "branching", "constant", "counting"],
 )
 def test_both_modes_are_translated_only_where_they_differ(
     module: nn.Module, translations: int, monkeypatch: pytest.MonkeyPatch

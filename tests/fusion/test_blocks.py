@@ -61,3 +61,16 @@ def test_it_trains_and_keeps_what_is_finite(bundle: edgeopt.Bundle) -> None:
     with pytest.raises(NonFiniteLossError):
         session.step({name: np.full_like(x, np.inf), "target": y})
     np.testing.assert_array_equal(session.parameters()["weight"], before)
+
+
+def test_parameters_of_float64_keep_their_blocks_and_get_no_program() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(INPUTS, 1280).double()
+    x = torch.randn(3, INPUTS, dtype=torch.float64)
+    bundle = edgeopt.export(model, x, loss="mse", optimizer=AdamW(1e-2), verbose=False)
+    functions = functions_of(bundle)
+    assert "Scan" in {node.op_type for node in functions["AdamW"].node}
+    session: Any = bundle.session()
+    target = np.zeros((3, 1280))
+    losses = [session.step((x.numpy(), target))["loss"] for _ in range(3)]
+    assert losses[-1] < losses[0]

@@ -12,7 +12,7 @@ from edgeopt.autodiff.registry import rule
 from edgeopt.autodiff.windows import Window, pad, same_padding, window_of
 from edgeopt.tracing import Array, op
 from edgeopt.tracing.fusing import all_of, fused
-from edgeopt.tracing.shapes import Dim, is_static
+from edgeopt.tracing.shapes import Dim, fixed, is_static
 from edgeopt.tracing.site import Site
 
 # Of the input, in a group; with one there is a kernel of its own.
@@ -47,12 +47,11 @@ def _input_gradient(g: Array, w: Array, x: Array, window: Window, group: int) ->
     if few or not window.is_common or not is_static(x.shape[2:]):
         # The kernel computes whole vectors of channels, or the size is not known.
         return input_gradient(g, w, x, window, group)
-    size = [int(dim) for dim in x.shape[2:] if isinstance(dim, int)]
 
     def plain(g: Array, w: Array) -> Array:
         return input_gradient(g, w, x, window, group)
 
-    return all_of(fused("ConvInputGrad", [g, w], plain, size=size, **window.attributes(group)))[0]
+    return all_of(fused("ConvInputGrad", [g, w], plain, size=fixed(x.shape[2:]), **window.attributes(group)))[0]
 
 
 def _weight_gradient(x: Array, g: Array, w: Array, window: Window, group: int) -> Array:

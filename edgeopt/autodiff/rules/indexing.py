@@ -8,7 +8,7 @@ from edgeopt import tracing as xp
 from edgeopt.autodiff.registry import rule
 from edgeopt.tracing import Array, op
 from edgeopt.tracing.fusing import all_of, fused
-from edgeopt.tracing.shapes import is_static
+from edgeopt.tracing.shapes import fixed, is_static
 from edgeopt.tracing.site import Site
 
 
@@ -21,12 +21,11 @@ def gather(n: Site, g: Array) -> Array:
         return _put_back_slice(n, g, axis, int(known.reshape(())))
     if not is_static(n.x.shape):
         return _added_rows(n.x, g, indices, axis)
-    shape = [int(dim) for dim in n.x.shape if isinstance(dim, int)]
 
     def plain(g: Array, indices: Array) -> Array:
         return _added_rows(n.x, g, indices, axis)
 
-    return all_of(fused("GatherGrad", [g, indices], plain, axis=axis, shape=shape))[0]
+    return all_of(fused("GatherGrad", [g, indices], plain, axis=axis, shape=fixed(n.x.shape)))[0]
 
 
 def _added_rows(x: Array, g: Array, indices: Array, axis: int) -> Array:

@@ -23,7 +23,7 @@ __all__ = ["JOINED_SIZE", "Unit", "make_units"]
 
 NumpyArray = np.ndarray[Any, Any]
 
-#: Parameters of at most so many elements are joined; `benchmarks/optimizer_step.py` shows what it does.
+#: Parameters of at most so many elements are joined.
 JOINED_SIZE = 1 << 14
 
 #: A joined vector and what is computed from it should stay in a processor's cache, so it gets no longer than this.

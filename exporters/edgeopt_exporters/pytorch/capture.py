@@ -192,8 +192,9 @@ def _conditions(program: Program) -> Iterator[Any]:
 
 
 def are_one(one: Program, other: Program) -> bool:
-    """Whether two programs of a module are the same node for node, with the same constants."""
-    if _text(one) != _text(other) or one.constants.keys() != other.constants.keys():
+    """Whether two programs of a module are the same node for node, and read and write the same, constants included."""
+    alike = _text(one) == _text(other) and one.graph_signature == other.graph_signature
+    if not alike or one.constants.keys() != other.constants.keys():
         return False
     pairs = [(one.constants[name], other.constants[name]) for name in one.constants]
     return all(

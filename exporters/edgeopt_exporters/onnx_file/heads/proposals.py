@@ -8,6 +8,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from edgeopt.autodiff.reach import origins
 from edgeopt.tracing.subgraphs import operands
 from edgeopt_exporters.onnx_file.heads.cutting import prepare
 from edgeopt_exporters.onnx_file.heads.finding import find_head
@@ -58,10 +59,11 @@ def proposals_of(model: OnnxModel) -> list[Proposal]:
     """
     graph = prepare(model).graph
     head = find_head(graph)
-    before = set() if head is None else _ancestors(head.features)
-    constants = [one for one in lift_weights(graph).constants if one.role == "parameter"]
+    weights = lift_weights(graph)
+    before = set() if head is None else origins(head.features, along_gradients=False)
+    constants = [one for one in weights.constants if one.role == "parameter"]
     chosen: dict[str, list[Constant]] = {
-        "last layer": [] if head is None else _behind(graph, constants, before),
+        "last layer": [] if head is None else _behind(constants, before),
         "normalisations": [one for one in constants if one.reason.startswith(_NORMALISING)],
         "biases": [one for one in constants if one.reason.startswith(_BIASES)],
         "everything": constants,
@@ -93,22 +95,9 @@ def _layers_behind(graph: ir.Graph, constants: Sequence[Constant]) -> int:
     return count
 
 
-def _ancestors(value: ir.Value) -> set[ir.Node]:
-    """The nodes that a tensor is computed by."""
-    found: set[ir.Node] = set()
-    waiting: list[ir.Value | None] = [value]
-    while waiting:
-        current = waiting.pop()
-        node = None if current is None else current.producer()
-        if node is not None and node not in found:
-            found.add(node)
-            waiting += operands(node)
-    return found
-
-
-def _behind(graph: ir.Graph, constants: Iterable[Constant], before: set[ir.Node]) -> list[Constant]:
-    """The constants that no node in front of the last layer's features reads."""
-    read = {value.name for node in graph if node in before for value in operands(node) if value is not None}
+def _behind(constants: Iterable[Constant], before: set[ir.Value]) -> list[Constant]:
+    """The constants that the last layer's features are not computed from."""
+    read = {value.name for value in before}
     return [one for one in constants if one.name not in read]
 
 

@@ -11,10 +11,10 @@ import onnx
 import onnx.shape_inference
 import onnx_ir as ir
 
+from edgeopt.autodiff.reach import origins
 from edgeopt.checks import require
 from edgeopt.errors import SignatureError
 from edgeopt.tracing.shapes import from_ir
-from edgeopt.tracing.subgraphs import operands
 from edgeopt_exporters.onnx_file.evaluating import evaluated
 from edgeopt_exporters.onnx_file.heads.cutting import find_tensors, finish, prepare
 from edgeopt_exporters.onnx_file.heads.finding import Head, find_head
@@ -146,15 +146,7 @@ def _from_shape(model: ir.Model, value: ir.Value) -> _Features:
 
 def _refuse_taken(graph: ir.Graph, names: set[str], features: ir.Value) -> None:
     """Names that the rest of the model has; what goes may leave its name behind."""
-    left, waiting = set(), [features]
-    while waiting:
-        value = waiting.pop()
-        if value in left:
-            continue
-        left.add(value)
-        node = value.producer()
-        waiting += [each for each in (() if node is None else operands(node)) if each is not None]
-    taken = names & {value.name for value in left}
+    taken = names & {value.name for value in origins(features, along_gradients=False)}
     if taken:
         raise SignatureError(f"The model has tensors called {sorted(taken)}; give the new layer other names.")
     for value in [value for node in graph for value in node.outputs if value.name in names]:
