@@ -39,12 +39,12 @@ from edgeopt_runtime.ranges import Range
 __all__ = ["LARGEST_MANIFEST", "SIGNATURES", "STATE_FILE", "parse_manifest", "parse_version"]
 
 STATE_FILE = "state.safetensors"
-SIGNATURES = ("step", "accumulate", "apply", "evaluate", "predict", "hessian_vector", "reset", "view")
+SIGNATURES = ("step", "accumulate", "apply", "evaluate", "predict", "hessian_vector", "reset", "view", "summary")
 
 ROLES = ("parameter", "buffer", "optimizer", "counter", "seed")
 INPUT_KINDS = ("model", "loss")
-GRAPH_INPUT_KINDS = ("state", "batch", "hyper", "vector")
-GRAPH_OUTPUT_KINDS = ("state", "metric", "weight", "output", "check")
+GRAPH_INPUT_KINDS = ("state", "batch", "hyper", "vector", "sum")
+GRAPH_OUTPUT_KINDS = ("state", "metric", "weight", "sum", "output", "check")
 RANGE_ENDS = ("at_least", "above", "at_most", "below")
 LONGEST_NAME = 1024
 LARGEST_LENGTH = 2**48
