@@ -351,8 +351,13 @@ class TrainingSession:
         with self._lock:
             write_bundle(path, self.manifest, self._engine.graphs, self._engine.current(self._engine.pending))
 
-    def export_inference(self, path: str | os.PathLike[str]) -> None:
+    def export_inference(self, path: str | os.PathLike[str], *, merge: bool = True) -> None:
         """Write the trained model as a plain ONNX file that has only the model's inputs.
+
+        Args:
+            path: Of the file.
+            merge: Whether adapters become part of the weights that they are for, so that the model is what it was in
+                the beginning, with other numbers. Without it they stay beside them, as in training.
 
         A model that draws random numbers in evaluation draws the same ones at every run of the file, those that the
         next prediction of this session would draw; a `UserWarning` says so.
@@ -362,8 +367,10 @@ class TrainingSession:
             StorageError: The file cannot be written, or the model is larger than 2 GiB.
         """
         with self._lock:
-            signature = self._engine.signature("predict")
-            tensors: dict[str, tuple[str, NDArray[Any]]] = {}
+            merging = merge and "merge" in self._engine.manifest.signatures
+            signature = self._engine.signature("predict_merged" if merging else "predict")
+            merged = self._engine.program("merge")[0].predict({}) if merging else {}
+            tensors = {name: (array.dtype.name, array) for name, array in merged.items()}
             for port in signature.inputs:
                 if port.kind == "state":
                     tensors[port.name] = (

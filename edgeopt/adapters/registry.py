@@ -1,0 +1,26 @@
+"""Every adapter by name. The contract tests run over this table."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from edgeopt.adapters.base import Adapter
+from edgeopt.adapters.lora import LoRA
+from edgeopt.components import Kind
+
+__all__ = ["ADAPTER", "ADAPTERS"]
+
+ADAPTERS: dict[str, type[Adapter]] = {
+    "lora": LoRA,
+}
+
+ADAPTER = Kind(
+    name="adapter",
+    base=Adapter,  # type: ignore[type-abstract]  # only instances of it are made
+    registry=ADAPTERS,
+    example="edgeopt.adapters.LoRA(rank=8)",
+    pairs={
+        "rslora": partial(LoRA, rank_stabilized=True),
+        "lora_plus": partial(LoRA, learning_rate_ratio=16.0),
+    },
+)
