@@ -39,6 +39,7 @@ class Layer:
         groups: Of a convolution.
         dtype: Of the weight.
         bias: Name of the parameter that is added afterwards, if there is one.
+        computed_bias: Whether something else is added in the operator itself.
         last: Whether no other layer reads what comes out of it.
     """
 
@@ -50,6 +51,7 @@ class Layer:
     groups: int
     dtype: np.dtype
     bias: str | None
+    computed_bias: bool = False
     last: bool = False
 
     @property
@@ -119,6 +121,7 @@ def find_layers(model: ForwardModel) -> list[Layer]:
             groups=groups,
             dtype=parameters[name].dtype,
             bias=bias if bias in parameters else None,
+            computed_bias=use.bias is not None and bias not in parameters,
             last=use.node in last,
         )
     return list(found.values())

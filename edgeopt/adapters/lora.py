@@ -28,8 +28,8 @@ class LoRA(LayerAdapter):
     zero and B normal. Nowhere is B A computed, or the gradient of W.
 
     With `rank_stabilized`, s = alpha / √rank (rsLoRA), which keeps updates as large at higher ranks. With a
-    `learning_rate_ratio`, B learns so many times as fast (LoRA+, whose authors take 16): it becomes the `lr_multiplier`
-    of a group of parameters, so that it can be changed on the device.
+    `learning_rate_ratio`, B learns so many times as fast (LoRA+, whose authors take 16; embeddings excepted): it becomes
+    the `lr_multiplier` of a group of parameters, as with `edgeopt.optimizers.lora_plus`, so that a device can change it.
 
     Source: E. Hu et al., "LoRA: Low-rank adaptation of large language models" (2021); D. Kalajdzievski, "A rank
     stabilization scaling factor for fine-tuning with LoRA" (2023); S. Hayou et al., "LoRA+" (2024). Names, shapes and
@@ -108,9 +108,8 @@ class LoRA(LayerAdapter):
         """B by itself, if it learns at another rate."""
         if self.learning_rate_ratio == 1.0:
             return ()
-        ends = (".lora_B.weight", ".lora_embedding_B")
-        chosen = tuple(exactly(name) for name in names if name.endswith(ends))
-        return (Group(chosen, name=f"{self.kind}_B", lr_multiplier=self.learning_rate_ratio),)
+        chosen = tuple(exactly(name) for name in names if name.endswith(".lora_B.weight"))
+        return (Group(chosen, name="lora_B", lr_multiplier=self.learning_rate_ratio),) if chosen else ()
 
     def config(self, layers: Sequence[Layer]) -> dict[str, Any]:
         """PEFT's `LoraConfig`."""

@@ -42,12 +42,24 @@ class Place:
         source = self._tracer.wrap(self._use.source)
         return reordered(xp, source, self._use.order)
 
+    def drops(self, ratio: float) -> bool:
+        """Whether `dropout` does anything: in training, to what is no index."""
+        return ratio > 0.0 and self._training and self.layer.kind != "embedding"
+
     def dropout(self, ratio: float) -> Array:
         """What goes into the layer, with some of it dropped in training. Indices stay."""
-        if not ratio or not self._training or self.layer.kind == "embedding":
+        if not self.drops(ratio):
             return self.data
         dropped: Array = self._tracer.emit("Dropout", self.data, np.float32(ratio), np.bool_(True))
         return dropped
+
+    @property
+    def without_bias(self) -> Array:
+        """What comes out of it before the bias is added."""
+        bias = self.bias()
+        if bias is None or self._use.sum is not None:
+            return self._tracer.wrap(self._use.node.outputs[0])
+        return self.result - self.across(bias)
 
     def product(self, data: Array) -> Array:
         """The layer's own product of other data with its weight, without the bias."""

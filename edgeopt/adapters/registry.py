@@ -5,12 +5,16 @@ from __future__ import annotations
 from functools import partial
 
 from edgeopt.adapters.base import Adapter
+from edgeopt.adapters.dora import DoRA
+from edgeopt.adapters.ia3 import IA3
 from edgeopt.adapters.lora import LoRA
 from edgeopt.components import Kind
 
 __all__ = ["ADAPTER", "ADAPTERS"]
 
 ADAPTERS: dict[str, type[Adapter]] = {
+    "dora": DoRA,
+    "ia3": IA3,
     "lora": LoRA,
 }
 
