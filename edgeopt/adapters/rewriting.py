@@ -18,6 +18,7 @@ from edgeopt.canonical.copies import copied
 from edgeopt.errors import ConfigurationError, SignatureError
 from edgeopt.optimizers import Group
 from edgeopt.tracing import Array, Tracer, new_graph, new_model
+from edgeopt.training.graphs.simplify import remove_unused
 from edgeopt.training.forward import ForwardGraph, ForwardModel, Merging
 from edgeopt_runtime.manifest import AdapterSpec, AdapterTensor
 
@@ -241,6 +242,7 @@ def _plain(model: ForwardModel, besides: Sequence[_Beside], places: Mapping[str,
                 if value is use.bias:
                     reader.replace_input_with(position, bias.value)
     copy.graph.sort()
+    remove_unused(copy)
     return replace(model.evaluate, model=copy)
 
 

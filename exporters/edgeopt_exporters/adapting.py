@@ -7,12 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from edgeopt.adapters import Adapter, adapt
+from edgeopt.bundle import Bundle
 from edgeopt.optimizers import ParameterGroups
 from edgeopt.optimizers.groups import exactly
-from edgeopt.training import ForwardModel
+from edgeopt.training import ForwardModel, compose
 from edgeopt.training.plan import select_trainable
+from edgeopt_exporters.verification.adapted import AdaptedReference, at_moved, representable
+from edgeopt_exporters.verification.reference import Reference
 
-__all__ = ["adapted"]
+__all__ = ["adapted", "checkable"]
 
 
 def adapted(
@@ -37,3 +40,37 @@ def adapted(
         "trainable": tuple(exactly(name) for name in found.trained),
         "optimizer": replace(optimizer, groups=groups),
     }
+
+
+def checkable(
+    bundle: Bundle,
+    forward: ForwardModel,
+    settings: Mapping[str, Any],
+    plain: ForwardModel,
+    adapters: Sequence[Adapter],
+    reference: Reference,
+) -> tuple[Bundle, ForwardModel, Reference] | None:
+    """A bundle like this one, whose adapters do something, and what it is to be compared with.
+
+    At their first values most adapters do nothing, so that nothing would be learnt of them; and PyTorch's random
+    numbers cannot be drawn where the module has no dropout.
+
+    Returns:
+        The arguments of `verify`; None if the model cannot have the merged weights.
+    """
+    if forward.merging is None:
+        return bundle, forward, reference
+    if not representable(forward.merging):
+        return None
+    steady = tuple(_without_dropout(adapter) for adapter in adapters)
+    moved = at_moved(forward if steady == tuple(adapters) else adapted(plain, steady, settings)[0], plain)
+    if steady == tuple(adapters):
+        tensors = {name: moved.parameters[name] for name in bundle.state if name in moved.parameters}
+        changed = replace(bundle, state={**bundle.state, **tensors})
+    else:
+        changed = Bundle.of(compose(moved, **settings, signatures=("accumulate", "predict")))
+    return changed, moved, AdaptedReference(reference, moved, forward.merging)
+
+
+def _without_dropout(adapter: Adapter) -> Adapter:
+    return replace(adapter, dropout=0.0) if getattr(adapter, "dropout", 0.0) else adapter

@@ -21,7 +21,7 @@ from edgeopt.metrics import METRIC, Metric
 from edgeopt.optimizers import OptimizerLike
 from edgeopt.training import BatchNorm, ForwardModel, compose
 from edgeopt.transforms import Transform
-from edgeopt_exporters.adapting import adapted
+from edgeopt_exporters.adapting import adapted, checkable
 from edgeopt_exporters.budget import Budget, fit
 from edgeopt_exporters.given import (
     INSTEAD,
@@ -236,7 +236,11 @@ def _export_module(asked: _Request) -> Bundle:
     if not asked.check:
         return bundle
     phase("comparing it with the module")
-    verdict = verify(bundle, forward, chosen, reference)
+    compared = checkable(bundle, forward, chosen, plain, asked.adapters, reference)
+    if compared is None:
+        text = "not compared with the model: a weight that it reads in two ways has an adapter for one of them"
+        return _with_decisions(bundle, [Decision("unchecked", "model", text, warning=True)])
+    verdict = verify(compared[0], compared[1], chosen, compared[2])
     if refused := {name: why for name, why in verdict.unproven.items() if name in reference.asked}:
         listing = "".join(f"\n  - {name!r}: {why}" for name, why in refused.items())
         raise SignatureError(

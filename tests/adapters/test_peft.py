@@ -122,6 +122,7 @@ def test_five_steps_equal_those_of_peft(case, tmp_path):
     labels = random.integers(0, 3, len(x))
     adapter = type(adapter)(**{**vars(adapter), "targets": targets})
     bundle = edgeopt.export(model, x, loss="cross_entropy", optimizer=AdamW(1e-2), adapters=adapter, verbose=False)
+    assert "checked" in {decision.kind for decision in bundle.decisions}
     session = bundle.session()
     module = peft_model(model, config(targets))
     shared(session, module, random)

@@ -30,6 +30,7 @@ class ModuleReference:
         examples: Its inputs.
         outputs: Names of its outputs in training (True) and in evaluation (False).
         evaluating: Parts that are in evaluation mode in training too: those whose statistics are frozen.
+        values: Of parameters, in place of their own.
     """
 
     def __init__(
@@ -38,9 +39,10 @@ class ModuleReference:
         examples: Examples,
         outputs: Mapping[bool, Sequence[str]],
         evaluating: Collection[str] = (),
+        values: Arrays | None = None,
     ) -> None:
         self._module, self._examples, self._outputs = module, examples, outputs
-        self._evaluating = evaluating
+        self._evaluating, self._values = evaluating, values or {}
         self._precision = Precision()
         self._taken: Snapshot | None = None
 
@@ -77,9 +79,13 @@ class ModuleReference:
 
     def with_frozen(self, statistics: Collection[str]) -> ModuleReference:
         """The same, where the parts that own these buffers are in evaluation mode in training too."""
-        return ModuleReference(
-            self._module, self._examples, self._outputs, {name.rpartition(".")[0] for name in statistics}
-        )
+        parts = {name.rpartition(".")[0] for name in statistics}
+        return ModuleReference(self._module, self._examples, self._outputs, parts, self._values)
+
+    def with_values(self, values: Arrays) -> ModuleReference:
+        """The same, with other values of some parameters."""
+        values = {**self._values, **values}
+        return ModuleReference(self._module, self._examples, self._outputs, self._evaluating, values)
 
     def inputs(self, sizes: Mapping[str, int]) -> dict[str, np.ndarray[Any, Any]]:
         """The examples at other sizes, repeated or cut.
@@ -152,6 +158,11 @@ class ModuleReference:
                 warnings.simplefilter("ignore")
                 for name in self._evaluating:
                     self._module.get_submodule(name).eval()
+                if self._values:
+                    with torch.no_grad():
+                        parameters = dict(self._module.named_parameters())
+                        for name, value in self._values.items():
+                            parameters[name].copy_(torch.from_numpy(np.array(value)))
                 if nudge:
                     with torch.no_grad():
                         for parameter in self._module.parameters():
