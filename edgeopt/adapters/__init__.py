@@ -5,6 +5,7 @@ from edgeopt.adapters.dora import DoRA
 from edgeopt.adapters.ia3 import IA3
 from edgeopt.adapters.layers import Layer
 from edgeopt.adapters.lora import LoRA
+from edgeopt.adapters.peft import from_peft
 from edgeopt.adapters.place import Place
 from edgeopt.adapters.registry import ADAPTER, ADAPTERS
 from edgeopt.adapters.rewriting import Adapted, adapt
@@ -22,4 +23,5 @@ __all__ = [
     "Place",
     "Selection",
     "adapt",
+    "from_peft",
 ]
