@@ -34,6 +34,10 @@ class Adapter(metaclass=Component):
         """Settings of the optimizer for some of the parameters that train; none by default."""
         return ()
 
+    def steady(self) -> Adapter:
+        """The same without random numbers, to be compared with something else."""
+        return self
+
     @abstractmethod
     def config(self, layers: Sequence[Layer]) -> dict[str, Any]:
         """What `adapter_config.json` says, in the words of PEFT where it has this adapter."""

@@ -1,21 +1,19 @@
 """The layers of a model that an adapter can go beside: which weight, read by which operator, seen from which side.
 
-A layer is a linear map with a weight W of shape (out, in): a product with a matrix, a convolution (out, in, *kernel), or
-the rows of an embedding, which is the product with vectors of zeros and a one. Graphs keep and read W in either order;
-`Layer.order` and `Use` know, and adapters see (out, in, *kernel) alone.
+A layer is a linear map with a weight W of shape (out, in): a product with a matrix, a convolution (out, in, *kernel),
+or the rows of an embedding, which is the product with vectors of zeros and a one. Graphs keep and read W in either
+order; `Layer.order` and `Use` know, and adapters see (out, in, *kernel) alone.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
 
-from edgeopt.tracing import to_numpy_dtype
 from edgeopt.training.forward import ForwardModel
 
 __all__ = ["Kind", "Layer", "Use", "find_layers", "uses_of"]
@@ -49,7 +47,7 @@ class Layer:
     shape: tuple[int, ...]
     order: tuple[int, ...]
     groups: int
-    dtype: np.dtype
+    dtype: np.dtype[Any]
     bias: str | None
     computed_bias: bool = False
     last: bool = False
@@ -127,9 +125,9 @@ def find_layers(model: ForwardModel) -> list[Layer]:
     return list(found.values())
 
 
-def uses_of(graph: ir.Graph, parameters: Sequence[str] | Mapping | set | object) -> Iterator[Use]:
+def uses_of(graph: ir.Graph, parameters: Collection[str]) -> Iterator[Use]:
     """The operators of a graph that multiply something by a parameter."""
-    inputs = {value: None for value in graph.inputs if value.name in parameters}  # type: ignore[operator]
+    inputs = {value: None for value in graph.inputs if value.name in parameters}
     for node in graph:
         if node.domain:
             continue
@@ -180,9 +178,7 @@ def _source(value: ir.Value | None) -> tuple[ir.Value | None, tuple[int, ...]]:
     return value, order
 
 
-def _bias(
-    node: ir.Node, kind: Kind, inputs: Mapping[ir.Value, None]
-) -> tuple[ir.Node | None, ir.Value | None]:
+def _bias(node: ir.Node, kind: Kind, inputs: Mapping[ir.Value, None]) -> tuple[ir.Node | None, ir.Value | None]:
     if node.op_type in ("Gemm", "Conv"):
         return None, node.inputs[2] if len(node.inputs) > 2 else None
     uses = list(node.outputs[0].uses())
@@ -221,15 +217,3 @@ def _last(graph: ir.Graph, uses: Sequence[Use]) -> set[ir.Node]:
         if any(user in reaching or user in nodes for user in users):
             reaching.add(node)
     return nodes - reaching
-
-
-def elements(shape: Sequence[int]) -> int:
-    """How many numbers a tensor has."""
-    return math.prod(shape)
-
-
-def dtype_of(value: ir.Value) -> np.dtype:
-    """Of the elements of a tensor of the graph."""
-    if value.dtype is None:
-        raise ValueError(f"{value.name!r} has no type")
-    return to_numpy_dtype(value.dtype)

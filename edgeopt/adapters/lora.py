@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,8 +28,9 @@ class LoRA(LayerAdapter):
     zero and B normal. Nowhere is B A computed, or the gradient of W.
 
     With `rank_stabilized`, s = alpha / √rank (rsLoRA), which keeps updates as large at higher ranks. With a
-    `learning_rate_ratio`, B learns so many times as fast (LoRA+, whose authors take 16; embeddings excepted): it becomes
-    the `lr_multiplier` of a group of parameters, as with `edgeopt.optimizers.lora_plus`, so that a device can change it.
+    `learning_rate_ratio`, B learns so many times as fast (LoRA+, whose authors take 16; embeddings excepted): it
+    becomes the `lr_multiplier` of a group of parameters, as with `edgeopt.optimizers.lora_plus`, which a device can
+    change.
 
     Source: E. Hu et al., "LoRA: Low-rank adaptation of large language models" (2021); D. Kalajdzievski, "A rank
     stabilization scaling factor for fine-tuning with LoRA" (2023); S. Hayou et al., "LoRA+" (2024). Names, shapes and
@@ -110,6 +111,10 @@ class LoRA(LayerAdapter):
             return ()
         chosen = tuple(exactly(name) for name in names if name.endswith(".lora_B.weight"))
         return (Group(chosen, name="lora_B", lr_multiplier=self.learning_rate_ratio),) if chosen else ()
+
+    def steady(self) -> LoRA:
+        """The same without dropout."""
+        return replace(self, dropout=0.0)
 
     def config(self, layers: Sequence[Layer]) -> dict[str, Any]:
         """PEFT's `LoraConfig`."""

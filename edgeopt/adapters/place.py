@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx_ir as ir
+from numpy.typing import NDArray
 
 from edgeopt import tracing as xp
 from edgeopt.adapters.layers import Layer, Use
+from edgeopt.array_types import Namespace
 from edgeopt.tracing import Array, Tracer, op
 
 __all__ = ["Place", "reordered"]
@@ -77,17 +78,18 @@ class Place:
             return op.Conv(data, xp.astype(weight, data.dtype), **attributes)
         transposed = xp.permute_dims(weight, (1, 0))
         if self.layer.kind == "embedding":
-            return xp.astype(xp.take(transposed, data, axis=0), self.result.dtype)
+            rows: Array = xp.take(transposed, data, axis=0)
+            return xp.astype(rows, self.result.dtype)
         return self._scaled(xp.matmul(data, xp.astype(transposed, data.dtype)))
 
     def mix(self, data: Array, weight: Array) -> Array:
         """A map of the features alone, (out, r), to what comes out of the layer."""
         weight = xp.astype(weight, data.dtype)
         if self.layer.kind != "convolution":
-            return xp.matmul(data, xp.permute_dims(weight, (1, 0)))
+            product: Array = xp.matmul(data, xp.permute_dims(weight, (1, 0)))
+            return product
         kernel = [1] * (len(self.layer.shape) - 2)
-        rows, ranks = self.layer.features_out, weight.shape[1]
-        return op.Conv(data, xp.reshape(weight, [rows, ranks, *kernel]), group=self.layer.groups)
+        return op.Conv(data, xp.reshape(weight, [self.layer.features_out, -1, *kernel]), group=self.layer.groups)
 
     def across(self, vector: Array) -> Array:
         """A vector with an element for each feature that comes out, so that it multiplies results."""
@@ -98,9 +100,10 @@ class Place:
         """A vector with an element for each feature that goes in, so that it multiplies data."""
         return self._along(xp.astype(xp.reshape(vector, [-1]), self.data.dtype))
 
-    def pick(self, data: Array, indices: np.ndarray) -> Array:
+    def pick(self, data: Array, indices: NDArray[np.int64]) -> Array:
         """Some of the features of a result, in another order."""
-        return xp.take(data, indices, axis=self.axis)
+        picked: Array = xp.take(data, indices, axis=self.axis)
+        return picked
 
     @property
     def axis(self) -> int:
@@ -114,7 +117,8 @@ class Place:
     def _along(self, vector: Array) -> Array:
         if self.layer.kind != "convolution":
             return vector
-        return xp.reshape(vector, [1, -1, *[1] * (len(self.layer.shape) - 2)])
+        shaped: Array = xp.reshape(vector, [1, -1, *[1] * (len(self.layer.shape) - 2)])
+        return shaped
 
     def _scaled(self, product: Array) -> Array:
         """A Gemm may have a factor of its own."""
@@ -128,6 +132,7 @@ class Place:
         return self._tracer.wrap(value)
 
 
-def reordered(namespace: object, weight: Array, order: tuple[int, ...]) -> Array:
+def reordered(namespace: Namespace, weight: Array, order: tuple[int, ...]) -> Array:
     """A weight with its axes in another order; the same object where that is theirs."""
-    return weight if order == tuple(range(len(order))) else namespace.permute_dims(weight, order)  # type: ignore[attr-defined]
+    changed: Array = weight if order == tuple(range(len(order))) else namespace.permute_dims(weight, order)
+    return changed

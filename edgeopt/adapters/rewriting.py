@@ -18,8 +18,8 @@ from edgeopt.canonical.copies import copied
 from edgeopt.errors import ConfigurationError, SignatureError
 from edgeopt.optimizers import Group
 from edgeopt.tracing import Array, Tracer, new_graph, new_model
-from edgeopt.training.graphs.simplify import remove_unused
 from edgeopt.training.forward import ForwardGraph, ForwardModel, Merging
+from edgeopt.training.graphs.simplify import remove_unused
 from edgeopt_runtime.manifest import AdapterSpec, AdapterTensor
 
 __all__ = ["PREFIX", "Adapted", "adapt"]
@@ -258,11 +258,11 @@ def _seen_as(weight: Array, operand: ir.Value | None, source: ir.Value) -> Array
         return xp.astype(inner, np.dtype(ir.DataType(node.attributes["to"].as_int()).numpy()))
     if node.op_type == "Transpose":
         axes = node.attributes.get_ints("perm") or tuple(reversed(range(len(inner.shape))))
-        return xp.permute_dims(inner, axes)
+        turned: Array = xp.permute_dims(inner, axes)
+        return turned
     return inner
 
 
 def _merged_name(layer: Layer, name: str) -> str:
     """A tied weight is two when one of its uses is merged."""
     return f"{MERGED}{layer.module}.{name.rpartition('.')[2]}"
-

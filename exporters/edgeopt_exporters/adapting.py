@@ -62,7 +62,7 @@ def checkable(
         return bundle, forward, reference
     if not representable(forward.merging):
         return None
-    steady = tuple(_without_dropout(adapter) for adapter in adapters)
+    steady = tuple(adapter.steady() for adapter in adapters)
     moved = at_moved(forward if steady == tuple(adapters) else adapted(plain, steady, settings)[0], plain)
     if steady == tuple(adapters):
         tensors = {name: moved.parameters[name] for name in bundle.state if name in moved.parameters}
@@ -70,7 +70,3 @@ def checkable(
     else:
         changed = Bundle.of(compose(moved, **settings, signatures=("accumulate", "predict")))
     return changed, moved, AdaptedReference(reference, moved, forward.merging)
-
-
-def _without_dropout(adapter: Adapter) -> Adapter:
-    return replace(adapter, dropout=0.0) if getattr(adapter, "dropout", 0.0) else adapter

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ class Model(torch.nn.Module):
 INPUTS = torch.from_numpy(np.random.default_rng(1).integers(0, 11, (4, 9)))
 LABELS = np.array([0, 2, 1, 1])
 TARGETS = ("linear", "convolution")
-KINDS = {
+KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "lora": (LoRA(4, 6.0, ("embedding", *TARGETS)), {"r": 4, "lora_alpha": 6}),
     "dora": (DoRA(4, 6.0, ("embedding", *TARGETS)), {"r": 4, "lora_alpha": 6, "use_dora": True}),
     "rslora": (LoRA(4, 6.0, TARGETS, rank_stabilized=True), {"r": 4, "lora_alpha": 6, "use_rslora": True}),
@@ -94,7 +95,9 @@ def test_a_checkpoint_of_peft_trains_on_here_and_loads_back_there(kind, tmp_path
     session.save_adapters(tmp_path / "ours")
     again = peft.PeftModel.from_pretrained(model(), tmp_path / "ours")
     np.testing.assert_allclose(session.predict(INPUTS.numpy()), peft_predictions(again), rtol=1e-5, atol=1e-6)
-    keys = [safetensors.numpy.load_file(tmp_path / name / "adapter_model.safetensors").keys() for name in ("ours", "theirs")]
+    keys = [
+        safetensors.numpy.load_file(tmp_path / name / "adapter_model.safetensors").keys() for name in ("ours", "theirs")
+    ]
     assert keys[0] == keys[1]
 
 

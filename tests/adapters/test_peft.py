@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -117,7 +118,7 @@ def test_five_steps_equal_those_of_peft(case, tmp_path):
     network, targets, adapter, config = CASES[case]
     random = np.random.default_rng(0)
     torch.manual_seed(0)
-    model = network()
+    model: Any = network()
     x = model.inputs(random)
     labels = random.integers(0, 3, len(x))
     adapter = type(adapter)(**{**vars(adapter), "targets": targets})
@@ -134,7 +135,7 @@ def test_five_steps_equal_those_of_peft(case, tmp_path):
         optimizer.step()
         assert session.step(x.numpy(), labels)["loss"] == pytest.approx(loss.item(), rel=2e-6)
     expected = module(x).detach().numpy()
-    np.testing.assert_allclose(session.predict(x.numpy()), expected, rtol=2e-5, atol=2e-6)
+    np.testing.assert_allclose(np.asarray(session.predict(x.numpy())), expected, rtol=2e-5, atol=2e-6)
     for merge in (True, False):
         session.export_inference(tmp_path / "model.onnx", merge=merge)
         inference = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])

@@ -153,7 +153,8 @@ def at_moved(forward: ForwardModel, plain: ForwardModel) -> ForwardModel:
 
 
 def _serialized(model: ir.Model) -> bytes:
-    return ir.serde.serialize_model(model).SerializeToString()
+    content: bytes = ir.serde.serialize_model(model).SerializeToString()
+    return content
 
 
 def _moved(parameters: Mapping[str, NumpyArray], names: Collection[str]) -> dict[str, NumpyArray]:

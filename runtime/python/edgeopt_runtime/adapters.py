@@ -204,5 +204,3 @@ def _read(path: Path, limit: int) -> bytes:
     if len(content) > limit:
         raise AdapterError(f"{shown.where(path)} is larger than what the bundle's adapter takes: another model's.")
     return content
-
-

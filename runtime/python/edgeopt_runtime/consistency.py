@@ -89,9 +89,7 @@ class _Names(NamedTuple):
             model_inputs=frozenset(spec.name for spec in manifest.inputs if spec.kind == "model"),
             loss_inputs=frozenset(spec.name for spec in manifest.inputs if spec.kind == "loss"),
             outputs=frozenset(spec.name for spec in manifest.outputs),
-            merged=frozenset(
-                port.name for port in manifest.signatures["merge"].outputs if port.kind == "merged"
-            )
+            merged=frozenset(port.name for port in manifest.signatures["merge"].outputs if port.kind == "merged")
             if "merge" in manifest.signatures
             else frozenset(),
         )
@@ -201,7 +199,11 @@ def _check_outputs(where: str, name: str, signature: Signature, names: _Names) -
             _fail(where, f"has {port.name!r} of kind {port.kind}, which {name} cannot give")
         if port.kind == "state" and port.tensor not in names.memory:
             _fail(where, f"replaces the tensor {port.tensor!r} by {port.name!r}, and there is no such tensor")
-        if port.kind == "state" and name in ("evaluate", "predict", "predict_merged") and port.tensor not in names.counts:
+        if (
+            port.kind == "state"
+            and name in ("evaluate", "predict", "predict_merged")
+            and port.tensor not in names.counts
+        ):
             _fail(where, f"replaces the tensor {port.tensor!r}, and {name} changes nothing but the count of draws")
         if port.kind == "output" and port.name not in names.outputs:
             _fail(where, f"has {port.name!r}, which is not among the model's outputs")

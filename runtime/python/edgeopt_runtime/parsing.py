@@ -304,7 +304,10 @@ def _adapter(node: Node) -> AdapterSpec:
     return AdapterSpec(
         name=entries["name"].folder(),
         kind=entries["kind"].label(),
-        config={Node(key, entries["config"].path).label(): _setting(value) for key, value in entries["config"].mapping().items()},
+        config={
+            Node(key, entries["config"].path).label(): _setting(value)
+            for key, value in entries["config"].mapping().items()
+        },
         tensors=entries["tensors"].array(_adapter_tensor),
     )
 
