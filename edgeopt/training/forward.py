@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,10 @@ import numpy as np
 import onnx_ir as ir
 
 from edgeopt.canonical.copies import copied
+from edgeopt.errors import SignatureError
+from edgeopt.losses import ArraySpec
+from edgeopt.tracing import shapes
+from edgeopt.tracing.array import to_numpy_dtype
 from edgeopt_runtime.manifest import AdapterSpec, Decision
 
 __all__ = ["ForwardGraph", "ForwardModel", "Merging"]
@@ -35,6 +39,25 @@ class ForwardGraph:
     outputs: tuple[str, ...]
     updated_buffers: tuple[str, ...] = ()
     updated_parameters: tuple[str, ...] = ()
+
+    def specs(self, names: Sequence[str]) -> dict[str, ArraySpec]:
+        """dtype and shape of inputs or outputs; an unnamed dimension gets a name of its own.
+
+        Raises:
+            SignatureError: The type or rank of one is not known.
+        """
+        values: dict[str, ir.Value] = {value.name or "": value for value in self.model.graph.inputs}
+        results = (*self.outputs, *self.updated_buffers, *self.updated_parameters)
+        values.update(zip(results, self.model.graph.outputs, strict=True))
+        specs = {}
+        for name in names:
+            value = values[name]
+            if value.dtype is None or value.shape is None:
+                raise SignatureError(f"The type or rank of {name!r} is not known.")
+            dims = shapes.from_ir(value.shape)
+            shape = tuple(f"{name}_dim_{axis}" if dim is None else dim for axis, dim in enumerate(dims))
+            specs[name] = ArraySpec(name, to_numpy_dtype(value.dtype).name, shape)
+        return specs
 
     def copy(self) -> ir.Graph:
         """The graph again, to be built upon."""
@@ -87,6 +110,11 @@ class ForwardModel:
     hidden: bool = False
     adapters: tuple[AdapterSpec, ...] = ()
     merging: Merging | None = None
+
+    @property
+    def default_output(self) -> str:
+        """The output that the loss reads unless told otherwise."""
+        return self.scores or self.train.outputs[0]
 
     @property
     def predicted(self) -> tuple[str, ...]:

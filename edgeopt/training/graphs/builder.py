@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from edgeopt.fusion import fuse, is_chain
 from edgeopt.lowering import give_scalars_a_rank, lower, uses_random_numbers
 from edgeopt.outlining import outline
 from edgeopt.recomputation import has_regions, recompute
-from edgeopt.tracing import Array, Tracer, new_graph, new_model, op
+from edgeopt.tracing import Array, Tracer, new_graph, new_model, op, shapes
 from edgeopt.training.forward import ForwardGraph
 from edgeopt.training.graphs.branches import move_into_branch
 from edgeopt.training.graphs.finiteness import finite_check, without_infinities
@@ -127,6 +127,15 @@ class GraphBuilder:
         spec = self._state.spec(name)
         return self._input(name, "state", spec.dtype, spec.shape)
 
+    @property
+    def shares(self) -> int:
+        """How many weights the losses are divided by."""
+        return self._state.shares
+
+    def shares_of(self, parameter: str) -> list[int]:
+        """Those whose losses have a gradient for a parameter."""
+        return self._state.shares_of(parameter)
+
     def parameter(self, name: str) -> Array:
         """A parameter as the forward pass leaves it: the state tensor, or what the model has written into it."""
         return self.updated_parameters[name] if name in self.updated_parameters else self.state(name)
@@ -230,6 +239,17 @@ class GraphBuilder:
             return
         self._output(value, GraphOutput(name, "metric", weight=f"{name}.weight"))
         self._output(weight, GraphOutput(f"{name}.weight", "weight"))
+
+    def sums(self, sums: Mapping[str, Array]) -> None:
+        """Report what is added up over batches, but for what is reported already."""
+        known = {port.name for port in self._outputs}
+        for name, value in sums.items():
+            if name not in known:
+                self._output(value, GraphOutput(name, "sum"))
+
+    def sum(self, name: str, shape: shapes.Shape) -> Array:
+        """What was added up over batches, in float64, as an input of the graph."""
+        return self._input(name, "sum", "float64", tuple(dim for dim in shape if isinstance(dim, int)))
 
     def output(self, name: str, value: Array) -> None:
         """Return a tensor of the model."""

@@ -55,7 +55,7 @@ def verify(bundle: Bundle, forward: ForwardModel, settings: Mapping[str, Any], r
     reference = reference.with_frozen([name for name in forward.train.updated_buffers if name not in written])
     selected = {name: forward.parameters[name] for name in select_trainable(forward, settings.get("trainable"))}
     asked = not_frozen(as_groups(settings["optimizer"]), selected)
-    check = Check(checked, settings["loss"], settings.get("output"), asked, reference)
+    check = Check(checked, forward, settings["loss"], settings.get("output"), asked, reference)
     try:
         check.compare({})
     except (ReferenceFailed, UnsupportedVersionError) as error:

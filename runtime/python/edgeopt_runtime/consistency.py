@@ -8,7 +8,7 @@ from typing import NamedTuple, NoReturn
 
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import ManifestError
-from edgeopt_runtime.manifest import GraphInput, GraphOutput, Manifest, Signature, TensorSpec, counts_draws
+from edgeopt_runtime.manifest import GraphInput, GraphOutput, Manifest, Signature, TensorSpec, counts_draws, is_share
 
 __all__ = ["check_consistency"]
 
@@ -16,9 +16,10 @@ __all__ = ["check_consistency"]
 # the count of random numbers drawn.
 OUTPUT_KINDS = {
     "step": ("state", "metric", "weight", "check"),
-    "accumulate": ("state", "metric", "weight", "check"),
+    "accumulate": ("state", "metric", "weight", "sum", "check"),
     "apply": ("state", "metric", "check"),
-    "evaluate": ("state", "metric", "weight"),
+    "evaluate": ("state", "metric", "weight", "sum"),
+    "summary": ("metric",),
     "predict": ("state", "output"),
     "hessian_vector": ("state", "metric"),
     "reset": ("state",),
@@ -27,8 +28,8 @@ OUTPUT_KINDS = {
     "predict_merged": ("state", "output"),
 }
 
-# What is about the optimizer alone.
-WITHOUT_BATCH = ("apply", "reset", "view", "merge")
+# What reads no batch.
+WITHOUT_BATCH = ("apply", "reset", "view", "summary", "merge")
 
 
 def check_consistency(manifest: Manifest) -> None:
@@ -65,6 +66,26 @@ def check_consistency(manifest: Manifest) -> None:
     for name, signature in manifest.signatures.items():
         _check_inputs(f"signatures.{name}", name, signature, names)
         _check_outputs(f"signatures.{name}", name, signature, names)
+    _check_summary(manifest)
+
+
+def _check_summary(manifest: Manifest) -> None:
+    """Whatever gives sums gives all that `summary` makes numbers of, and no others."""
+    made = {name: _sums_of(signature) for name, signature in manifest.signatures.items()}
+    summary = manifest.signatures.get("summary")
+    wanted = None if summary is None else {port.name for port in summary.inputs}
+    for name, sums in made.items():
+        if sums and (wanted is None or not wanted <= sums):
+            _fail(f"signatures.{name}.outputs", "has sums that are not those of which summary makes numbers")
+    if wanted is not None and "evaluate" in made and not made["evaluate"] >= wanted:
+        _fail("signatures.summary.inputs", "wants sums that evaluate does not give")
+
+
+def _sums_of(signature: Signature) -> set[str]:
+    """The outputs that may be added up."""
+    if not any(port.kind == "sum" for port in signature.outputs):
+        return set()
+    return {port.name for port in signature.outputs if port.kind in ("sum", "weight")}
 
 
 class _Names(NamedTuple):
@@ -116,7 +137,7 @@ def _check_owner(spec: TensorSpec, tensors: Mapping[str, TensorSpec]) -> None:
         _fail(where, "is trainable but not a parameter")
     if spec.role in ("seed", "counter") and DTYPES[spec.dtype].storage.kind not in "iu":
         _fail(where, f"is a {spec.role} and must be of a type of whole numbers, not {spec.dtype}")
-    summed = spec.role == "accumulator" and spec.slot is None
+    summed = spec.role == "accumulator" and (spec.slot is None or is_share(spec))
     if summed and spec.shape != (owner.shape if owner is not None else ()):
         _fail(where, "must have the shape of its parameter, or none without a parameter")
 
@@ -162,6 +183,7 @@ def _check_inputs(where: str, name: str, signature: Signature, names: _Names) ->
         "hyper": names.hyperparameters,
         "batch": _batch(name, names),
         "merged": names.merged if name == "predict_merged" else frozenset(),
+        "sum": frozenset(port.name for port in signature.inputs) if name == "summary" else frozenset(),
     }
     _unique(where, (port.name for port in signature.inputs))
     for port in signature.inputs:

@@ -33,15 +33,17 @@ __all__ = [
     "Joined",
     "Manifest",
     "OutputSpec",
+    "Share",
     "Signature",
     "TensorSpec",
     "check_checksum",
     "counts_draws",
     "flat_spec",
+    "is_share",
 ]
 
 FORMAT = "edgeopt"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 # Key of the last field: the SHA-256 of all the text in front of it.
 CHECKSUM = '"checksum"'
 # Last component of the name of the counter of random numbers drawn.
@@ -138,8 +140,8 @@ class GraphInput:
 
     Attributes:
         name: For ``state``, ``batch`` and ``hyper`` that of the tensor, input or number.
-        kind: ``state``, ``batch``, ``hyper``, ``vector`` or ``merged``, which is what the graph ``merge`` gives under
-            the same name.
+        kind: ``state``, ``batch``, ``hyper``, ``vector``; of ``summary`` ``sum``, a float64 array that other graphs
+            gave and batches were added up in; of ``predict_merged`` ``merged``, what ``merge`` gives under that name.
         tensor: For ``vector``, a direction in the space of the parameters: the parameter whose dtype and shape it has.
     """
 
@@ -154,11 +156,12 @@ class GraphOutput:
 
     Attributes:
         name: Its name in the graph.
-        kind: ``state``, ``metric``, ``weight``, ``output``, ``merged`` or ``check``; a check is 0 if everything that
-            the graph writes is finite, and NaN otherwise.
+        kind: ``state``, ``metric``, ``weight``, ``sum``, ``output``, ``merged`` or ``check``. A sum is to be added up
+            over batches for ``summary``, which makes metrics of sums; a check is 0 if everything that the graph writes
+            is finite, and NaN otherwise.
         tensor: For ``state``: the state tensor it replaces.
-        weight: For a ``metric``: the output that holds its weight in the mean over batches. Those of ``evaluate`` all
-            have one.
+        weight: For a ``metric``: the output that holds its weight in the mean over batches. In bundles of schema
+            version 1, which have no ``summary``, those of ``evaluate`` all have one.
     """
 
     name: str
@@ -174,6 +177,19 @@ class Signature:
     file: str
     inputs: tuple[GraphInput, ...]
     outputs: tuple[GraphOutput, ...]
+
+
+@dataclass(frozen=True)
+class Share:
+    """Gradients of losses that are divided by one weight.
+
+    Attributes:
+        weight: The accumulator of the weight.
+        accumulators: Those of the gradients, by parameter.
+    """
+
+    weight: str
+    accumulators: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -282,10 +298,20 @@ class Manifest:
         return (*(spec for spec in specs.values() if spec.name not in members), *flat)
 
     @property
-    def total_weight(self) -> str | None:
-        """The accumulator that holds the weight of all that was accumulated."""
-        names = (spec.name for spec in self.accumulators if spec.parameter is None and spec.slot is None)
-        return next(names, None)
+    def shares(self) -> tuple[Share, ...]:
+        """The sums that accumulation makes: one share, unless losses are means over different things."""
+        found: dict[str | None, list[TensorSpec]] = {}
+        for spec in self.accumulators:
+            if spec.slot is None or is_share(spec):
+                found.setdefault(spec.slot, []).append(spec)
+        return tuple(
+            Share(
+                next(spec.name for spec in specs if spec.parameter is None),
+                {spec.parameter: spec.name for spec in specs if spec.parameter is not None},
+            )
+            for specs in found.values()
+            if any(spec.parameter is None for spec in specs)
+        )
 
     def to_json(self) -> str:
         """The text of ``manifest.json``; equal manifests give equal text."""
@@ -345,6 +371,11 @@ def flat_spec(entry: Joined, specs: Mapping[str, TensorSpec]) -> TensorSpec:
     parts = [specs[name] for name in entry.members]
     size = sum(math.prod(part.shape) for part in parts)
     return TensorSpec(entry.name, parts[0].role, parts[0].dtype, (size,), slot=parts[0].slot)
+
+
+def is_share(spec: TensorSpec) -> bool:
+    """Whether an accumulator belongs to another share of the losses than the first."""
+    return spec.role == "accumulator" and spec.slot is not None and re.fullmatch(r"share_\d+", spec.slot) is not None
 
 
 def counts_draws(spec: TensorSpec) -> bool:

@@ -42,14 +42,14 @@ __all__ = ["LARGEST_MANIFEST", "SIGNATURES", "STATE_FILE", "parse_manifest", "pa
 
 STATE_FILE = "state.safetensors"
 SIGNATURES = (
-    *("step", "accumulate", "apply", "evaluate", "predict", "hessian_vector", "reset", "view"),
+    *("step", "accumulate", "apply", "evaluate", "predict", "hessian_vector", "reset", "view", "summary"),
     *("merge", "predict_merged"),
 )
 
 ROLES = ("parameter", "buffer", "optimizer", "counter", "seed")
 INPUT_KINDS = ("model", "loss")
-GRAPH_INPUT_KINDS = ("state", "batch", "hyper", "vector", "merged")
-GRAPH_OUTPUT_KINDS = ("state", "metric", "weight", "output", "merged", "check")
+GRAPH_INPUT_KINDS = ("state", "batch", "hyper", "vector", "sum", "merged")
+GRAPH_OUTPUT_KINDS = ("state", "metric", "weight", "sum", "output", "merged", "check")
 RANGE_ENDS = ("at_least", "above", "at_most", "below")
 LONGEST_NAME = 1024
 LARGEST_LENGTH = 2**48

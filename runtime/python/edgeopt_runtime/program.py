@@ -96,7 +96,14 @@ class Program:
             for port in signature.outputs
             if port.kind in ("metric", "weight", "check")
         }
-        self._scalar_values = [(key, ort_value(array, types[key])) for key, array in self._scalars.items()]
+        self._sums = {
+            port.name: aligned_empty(_fixed(shapes[port.name], port.name, signature), DTYPES[types[port.name]].storage)
+            for port in signature.outputs
+            if port.kind == "sum"
+        }
+        self._scalar_values = [
+            (key, ort_value(array, types[key])) for key, array in (*self._scalars.items(), *self._sums.items())
+        ]
         self._flips = state.mask(tensor for _, tensor, _ in self._writes)
         self._mask = self._flips | state.mask(self._reads)
         self._bindings: dict[int, onnxruntime.IOBinding] | None = {} if options.cpu_only else None
@@ -111,6 +118,11 @@ class Program:
         self._run(batch)
         return {name: array.item() for name, array in self._scalars.items()}
 
+    @property
+    def sums(self) -> Mapping[str, NDArray[Any]]:
+        """What the last run gave to be added up over batches, until the next run."""
+        return {**self._scalars, **self._sums}
+
     def predict(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Run the graph on a checked batch and return its arrays, copies of their own.
 
@@ -119,7 +131,7 @@ class Program:
         """
         binding = self._run(batch)
         # What was bound first, state and numbers, comes first.
-        arrays = binding.copy_outputs_to_cpu()[len(self._writes) + len(self._scalars) :]
+        arrays = binding.copy_outputs_to_cpu()[len(self._writes) + len(self._scalar_values) :]
         return dict(zip(self._results, arrays, strict=True))
 
     def commit(self) -> None:
@@ -230,6 +242,8 @@ def _check_graph(session: onnxruntime.InferenceSession, signature: Signature, ma
             types[output.name], shape = _numpy_type(signature.file, node), tuple(node.shape)
         else:
             types[output.name], shape = _numpy_type(signature.file, node), ()
+            if output.kind == "sum":
+                continue
             if node.shape:
                 raise GraphError(f"{signature.file}: the metric `{output.name}` is not a scalar.")
         _check_type(signature.file, node, types[output.name], shape)
@@ -240,6 +254,14 @@ def _shape_written(declared: Sequence[int | str | None], shape: tuple[int, ...])
     """The shape in which a graph writes a tensor: its own if that has as many elements, which are then the tensor's."""
     own = tuple(dim for dim in declared if isinstance(dim, int))
     return own if own and len(own) == len(declared) and math.prod(own) == math.prod(shape) else shape
+
+
+def _fixed(declared: Sequence[int | str | None], name: str, signature: Signature) -> tuple[int, ...]:
+    """The shape of an output that must say it."""
+    shape = tuple(dim for dim in declared if isinstance(dim, int))
+    if len(shape) != len(declared):
+        raise GraphError(f"{signature.file}: the sum `{name}` has no fixed shape.")
+    return shape
 
 
 def _check_names(file: str, what: str, expected: set[str], found: Any) -> None:

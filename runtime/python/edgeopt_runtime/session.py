@@ -17,7 +17,6 @@ from edgeopt_runtime.batch import Batch, each_batch
 from edgeopt_runtime.calls import answered, batches_only, no_attribute, one_batch
 from edgeopt_runtime.engine import Engine, OnNonFinite
 from edgeopt_runtime.errors import BatchError, ForeignBundleError, HyperparameterError, NonFiniteLossError, StateError
-from edgeopt_runtime.evaluation import WeightedMeans
 from edgeopt_runtime.fit import Batches, Callback, History, fit
 from edgeopt_runtime.kernels import KernelChoice, Kernels, find_library
 from edgeopt_runtime.manifest import InputSpec, Manifest
@@ -242,23 +241,23 @@ class TrainingSession:
         """
         with self._lock:
             program, read = self._engine.program("evaluate")
-            means = WeightedMeans(self._engine.manifest.signatures["evaluate"])
+            totals = self._engine.totals("evaluate")
             for batch in each_batch(one_batch(batches, others)):
                 arrays = read(batch)
                 if all(array.size for array in arrays.values()):
-                    means.add(program.run(arrays))
+                    totals.add(program, program.run(arrays))
                     program.commit()
                 else:
-                    means.batches += 1
-            if not means.batches:
+                    totals.batches += 1
+            if not totals.batches:
                 raise BatchError("There is no batch to evaluate.")
-            if not means.counted:
+            if not totals.counted:
                 warnings.warn(
                     "Nothing in the batches to evaluate counts: they are empty, or every target is ignored. There is "
                     "no mean, so that the results are NaN.",
                     stacklevel=2,
                 )
-            return means.result()
+            return totals.result()
 
     def predict(self, inputs: Any, *others: Any) -> NDArray[Any] | dict[str, NDArray[Any]]:
         """The model's output, or its outputs by name if it has several.
