@@ -9,6 +9,8 @@ from edgeopt.adapters.peft import from_peft
 from edgeopt.adapters.place import Place
 from edgeopt.adapters.registry import ADAPTER, ADAPTERS
 from edgeopt.adapters.rewriting import Adapted, adapt
+from edgeopt.adapters.selections import BitFit, LastLayers
+from edgeopt.adapters.sparse import SparseUpdate
 
 __all__ = [
     "ADAPTER",
@@ -16,12 +18,15 @@ __all__ = [
     "IA3",
     "Adapted",
     "Adapter",
+    "BitFit",
     "DoRA",
+    "LastLayers",
     "Layer",
     "LayerAdapter",
     "LoRA",
     "Place",
     "Selection",
+    "SparseUpdate",
     "adapt",
     "from_peft",
 ]

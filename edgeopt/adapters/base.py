@@ -99,6 +99,15 @@ class LayerAdapter(Adapter):
         """Why it cannot go beside a layer; None if it can."""
         return None
 
+    def settled(self, layers: Sequence[Layer], weights: Mapping[str, NumpyArray]) -> LayerAdapter:
+        """The same with what depends on all of its layers; it chooses among these anew.
+
+        Args:
+            layers: What `choose` gave.
+            weights: Each weight, (out, in, *kernel), by name.
+        """
+        return self
+
     @abstractmethod
     def parameters(self, layer: Layer, weight: NumpyArray, random: np.random.Generator) -> dict[str, NumpyArray]:
         """The new parameters of a layer, by the end of their names; at their first values the model is what it was.

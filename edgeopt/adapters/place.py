@@ -82,6 +82,15 @@ class Place:
             return xp.astype(rows, self.result.dtype)
         return self._scaled(xp.matmul(data, xp.astype(transposed, data.dtype)))
 
+    def rows(self, weight: Array, rows: NDArray[np.int64]) -> Array:
+        """Some of the features that come out, without the bias, by rows of a weight of their own."""
+        if self.layer.groups == 1:
+            return self.through(self.data, weight)
+        # Each channel by itself.
+        attributes = {name: each.value for name, each in self._use.node.attributes.items()}
+        channels = xp.take(self.data, rows, axis=1)
+        return op.Conv(channels, xp.astype(weight, self.data.dtype), **{**attributes, "group": len(rows)})
+
     def mix(self, data: Array, weight: Array) -> Array:
         """A map of the features alone, (out, r), to what comes out of the layer."""
         weight = xp.astype(weight, data.dtype)

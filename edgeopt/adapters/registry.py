@@ -8,14 +8,19 @@ from edgeopt.adapters.base import Adapter
 from edgeopt.adapters.dora import DoRA
 from edgeopt.adapters.ia3 import IA3
 from edgeopt.adapters.lora import LoRA
+from edgeopt.adapters.selections import BitFit, LastLayers
+from edgeopt.adapters.sparse import SparseUpdate
 from edgeopt.components import Kind
 
 __all__ = ["ADAPTER", "ADAPTERS"]
 
 ADAPTERS: dict[str, type[Adapter]] = {
+    "bitfit": BitFit,
     "dora": DoRA,
     "ia3": IA3,
+    "last_layers": LastLayers,
     "lora": LoRA,
+    "sparse_update": SparseUpdate,
 }
 
 ADAPTER = Kind(

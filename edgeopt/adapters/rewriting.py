@@ -82,6 +82,8 @@ def adapt(model: ForwardModel, adapters: Sequence[Adapter], also: Collection[str
         if not isinstance(adapter, LayerAdapter):
             raise ConfigurationError(f"{type(adapter).__name__} is neither a LayerAdapter nor a Selection.")
         chosen = adapter.choose(layers)
+        adapter = adapter.settled(chosen, {each.weight: _weight(model, each) for each in chosen})
+        chosen = adapter.choose(layers)
         own = [_beside(adapter, layer, model, besides, parameters, seed) for layer in chosen]
         tensors = [
             AdapterTensor(f"{PREFIX}{name}", name, each.layer.weight) for each in own for name in each.names.values()
@@ -117,7 +119,7 @@ def _beside(
                 f"{type(other.adapter).__name__} and {type(adapter).__name__} are both for {layer.module!r}; a layer "
                 "takes one adapter. Give each its targets."
             )
-    weight = np.transpose(model.parameters[layer.weight], layer.order)
+    weight = _weight(model, layer)
     random = np.random.default_rng((seed, zlib.crc32(layer.module.encode())))
     values = adapter.parameters(layer, weight, random)
     names = {key: f"{layer.module}.{key}" for key in values}
@@ -128,6 +130,11 @@ def _beside(
     found = _Beside(adapter, layer, names)
     others.append(found)
     return found
+
+
+def _weight(model: ForwardModel, layer: Layer) -> NumpyArray:
+    """The weight of a layer, (out, in, *kernel)."""
+    return np.transpose(model.parameters[layer.weight], layer.order)
 
 
 def _spec(
