@@ -77,7 +77,7 @@ class IA3(LayerAdapter):
         """PEFT's `IA3Config`."""
         return {
             "peft_type": "IA3",
-            "fan_in_fan_out": {layer.order != (0, 1) for layer in layers if layer.kind == "linear"} == {True},
+            "fan_in_fan_out": any(layer.lies_across for layer in layers),
             "target_modules": sorted({layer.module for layer in layers}),
             "feedforward_modules": sorted({layer.module for layer in layers if self._scales_input(layer)}),
         }

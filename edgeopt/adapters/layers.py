@@ -7,8 +7,9 @@ order; `Layer.order` and `Use` know, and adapters see (out, in, *kernel) alone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,6 +21,8 @@ __all__ = ["Kind", "Layer", "Use", "find_layers", "uses_of"]
 
 Kind: TypeAlias = Literal["linear", "convolution", "embedding"]
 
+# What exporters call a constant of their own.
+_ANONYMOUS = re.compile(r"[\w:]*\d+")
 # What may stand between a weight and the operator that multiplies by it.
 _PASSED = frozenset({"Cast", "Identity", "Transpose"})
 
@@ -51,6 +54,14 @@ class Layer:
     bias: str | None
     computed_bias: bool = False
     last: bool = False
+
+    @property
+    def lies_across(self) -> bool:
+        """Whether the module keeps the weight of a linear layer as (in, out), as GPT-2 does: PEFT's fan_in_fan_out.
+
+        Exporters transpose weights, but not those that keep their name.
+        """
+        return self.kind == "linear" and self.order == (1, 0) and self.weight == f"{self.module}.weight"
 
     @property
     def features_out(self) -> int:
@@ -112,7 +123,7 @@ def find_layers(model: ForwardModel) -> list[Layer]:
             continue
         found[name, use.kind] = Layer(
             weight=name,
-            module=_module(names[name], use.node),
+            module=_module(names[name], use.node, bias),
             kind=use.kind,
             shape=shape,
             order=use.order,
@@ -122,7 +133,16 @@ def find_layers(model: ForwardModel) -> list[Layer]:
             computed_bias=use.bias is not None and bias not in parameters,
             last=use.node in last,
         )
-    return list(found.values())
+    return _told_apart(list(found.values()))
+
+
+def _told_apart(layers: list[Layer]) -> list[Layer]:
+    """Two layers of one module keep the names of their weights."""
+    modules = [layer.module for layer in layers]
+    return [
+        layer if modules.count(layer.module) == 1 else replace(layer, module=layer.weight.removesuffix(".weight"))
+        for layer in layers
+    ]
 
 
 def uses_of(graph: ir.Graph, parameters: Collection[str]) -> Iterator[Use]:
@@ -200,11 +220,19 @@ def _names(model: ForwardModel) -> dict[str, list[str]]:
     return names
 
 
-def _module(names: Sequence[str], node: ir.Node) -> str:
-    """The module whose operator this is, if the weight belongs to several."""
+def _module(names: Sequence[str], node: ir.Node, bias: str | None) -> str:
+    """The module whose operator this is.
+
+    A weight may belong to several. In files, exporters that transpose weights leave them without the module's name,
+    which then stands in the operator's name, `/encoder/layer.0/query/MatMul`, or in that of the bias.
+    """
     modules = [name.removesuffix(".weight") for name in names]
-    path = (node.name or "").rpartition("/")[0]
-    return path if path in modules else modules[0]
+    path = (node.name or "").rpartition("/")[0].strip("/").replace("/", ".")
+    if path in modules or (path and _ANONYMOUS.fullmatch(names[0])):
+        return path
+    if bias is not None and bias.endswith(".bias") and _ANONYMOUS.fullmatch(names[0]):
+        return bias.removesuffix(".bias")
+    return modules[0]
 
 
 def _last(graph: ir.Graph, uses: Sequence[Use]) -> set[ir.Node]:

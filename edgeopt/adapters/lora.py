@@ -118,8 +118,6 @@ class LoRA(LayerAdapter):
 
     def config(self, layers: Sequence[Layer]) -> dict[str, Any]:
         """PEFT's `LoraConfig`."""
-        # Of weights that lie the other way round, as those of GPT-2's Conv1D do.
-        fans = {layer.order != (0, 1) for layer in layers if layer.kind == "linear"}
         return {
             "peft_type": "LORA",
             "r": self.rank,
@@ -128,7 +126,7 @@ class LoRA(LayerAdapter):
             "use_rslora": self.rank_stabilized,
             "use_dora": False,
             "bias": "none",
-            "fan_in_fan_out": fans == {True},
+            "fan_in_fan_out": any(layer.lies_across for layer in layers),
             "target_modules": sorted({layer.module for layer in layers}),
         }
 
