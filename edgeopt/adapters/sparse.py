@@ -140,7 +140,8 @@ class SparseUpdate(LayerAdapter):
     ) -> tuple[Array, Array | None]:
         """The rows in their places."""
         joined = xp.concat([weight, own[_ROWS]], axis=0)
-        return xp.take(joined, _places(layer.features_out, self.rows[layer.weight]), axis=0), bias
+        places = xp.asarray(_places(layer.features_out, self.rows[layer.weight]))
+        return xp.take(joined, places, axis=0), bias
 
     def config(self, layers: Sequence[Layer]) -> dict[str, Any]:
         """PEFT has no such adapter; each layer's rows are listed as text, numbers separated by spaces."""

@@ -48,12 +48,22 @@ def checkable(
     settings: Mapping[str, Any],
     plain: ForwardModel,
     adapters: Sequence[Adapter],
+    asked: Mapping[str, Any],
     reference: Reference,
 ) -> tuple[Bundle, ForwardModel, Reference] | None:
     """A bundle like this one, whose adapters do something, and what it is to be compared with.
 
     At their first values most adapters do nothing, so that nothing would be learnt of them; and PyTorch's random
     numbers cannot be drawn where the module has no dropout.
+
+    Args:
+        bundle: What was exported.
+        forward: The model with its adapters.
+        settings: What it was composed with.
+        plain: The model without them.
+        adapters: As they were given.
+        asked: The settings that were given with them.
+        reference: The model to compare with.
 
     Returns:
         The arguments of `verify`; None if the model cannot have the merged weights.
@@ -63,8 +73,9 @@ def checkable(
     if not representable(forward.merging):
         return None
     steady = tuple(adapter.steady() for adapter in adapters)
-    moved = at_moved(forward if steady == tuple(adapters) else adapted(plain, steady, settings)[0], plain)
-    if steady == tuple(adapters):
+    moved = at_moved(forward if steady == tuple(adapters) else adapted(plain, steady, asked)[0], plain)
+    # Averages that evaluation reads begin at the parameters.
+    if steady == tuple(adapters) and "view" not in bundle.manifest.signatures:
         tensors = {name: moved.parameters[name] for name in bundle.state if name in moved.parameters}
         changed = replace(bundle, state={**bundle.state, **tensors})
     else:

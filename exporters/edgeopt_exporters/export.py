@@ -236,7 +236,7 @@ def _export_module(asked: _Request) -> Bundle:
     if not asked.check:
         return bundle
     phase("comparing it with the module")
-    compared = checkable(bundle, forward, chosen, plain, asked.adapters, reference)
+    compared = checkable(bundle, forward, chosen, plain, asked.adapters, asked.settings, reference)
     if compared is None:
         text = "not compared with the model: a weight that it reads in two ways has an adapter for one of them"
         return _with_decisions(bundle, [Decision("unchecked", "model", text, warning=True)])

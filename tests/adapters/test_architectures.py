@@ -29,7 +29,7 @@ def bert() -> Any:
     torch.manual_seed(0)
     model = transformers.BertForSequenceClassification(config).eval()
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for parameter in model.parameters():
             if parameter.ndim == 1:  # as after training; exporters take equal ones for one
                 parameter += 0.1 * torch.randn(parameter.shape)
     return model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -30,7 +31,6 @@ class ModuleReference:
         examples: Its inputs.
         outputs: Names of its outputs in training (True) and in evaluation (False).
         evaluating: Parts that are in evaluation mode in training too: those whose statistics are frozen.
-        values: Of parameters, in place of their own.
     """
 
     def __init__(
@@ -39,10 +39,10 @@ class ModuleReference:
         examples: Examples,
         outputs: Mapping[bool, Sequence[str]],
         evaluating: Collection[str] = (),
-        values: Arrays | None = None,
     ) -> None:
         self._module, self._examples, self._outputs = module, examples, outputs
-        self._evaluating, self._values = evaluating, values or {}
+        self._evaluating = evaluating
+        self._values: Arrays = {}
         self._precision = Precision()
         self._taken: Snapshot | None = None
 
@@ -80,12 +80,13 @@ class ModuleReference:
     def with_frozen(self, statistics: Collection[str]) -> ModuleReference:
         """The same, where the parts that own these buffers are in evaluation mode in training too."""
         parts = {name.rpartition(".")[0] for name in statistics}
-        return ModuleReference(self._module, self._examples, self._outputs, parts, self._values)
+        return ModuleReference(self._module, self._examples, self._outputs, parts).with_values(self._values)
 
     def with_values(self, values: Arrays) -> ModuleReference:
         """The same, with other values of some parameters."""
-        values = {**self._values, **values}
-        return ModuleReference(self._module, self._examples, self._outputs, self._evaluating, values)
+        other = copy.copy(self)
+        other._values = {**self._values, **values}
+        return other
 
     def inputs(self, sizes: Mapping[str, int]) -> dict[str, np.ndarray[Any, Any]]:
         """The examples at other sizes, repeated or cut.

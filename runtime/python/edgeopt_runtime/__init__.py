@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from edgeopt_runtime.session import TrainingSession
 
 __all__ = [
+    "AdapterError",
     "BatchError",
     "BundleContents",
     "BundleError",
