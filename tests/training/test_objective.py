@@ -161,7 +161,7 @@ def test_samples_weigh_what_the_batch_says(rows: tuple[slice, ...]) -> None:
     losses = F.cross_entropy(module(torch.from_numpy(X))["logits"], labels, reduction="none")
     loss = (weights * losses).sum() / weights[labels >= 0].sum()
     loss.backward()
-    batch = {"x": X, "target": LABELS, "weights": WEIGHTS}
+    batch: dict[str, Any] = {"x": X, "target": LABELS, "weights": WEIGHTS}
     assert session.evaluate(batch)["loss"] == pytest.approx(loss.item(), rel=1e-6)
     for each in rows:
         session.accumulate({name: value[each] for name, value in batch.items()})
