@@ -94,7 +94,7 @@ def test_bert_with_a_new_head(adapter, tmp_path):
     assert len(bundle.manifest.adapters[0].tensors) == (8 if adapter is LoRA else 12) + 2
     settings = {"r": 8, "lora_alpha": 16, "target_modules": ["query", "value"], "use_dora": adapter is DoRA}
     steps(adapted(bert(), session, **settings, modules_to_save=["classifier"]), session, LABELS)
-    plain = session.predict(TOKENS)
+    plain = np.asarray(session.predict(TOKENS))
     session.export_inference(tmp_path / "model.onnx")
     inference = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     np.testing.assert_allclose(inference.run(None, {"tokens": TOKENS})[0], plain, rtol=1e-5, atol=1e-5)
@@ -116,7 +116,7 @@ def test_gpt2_whose_weights_lie_the_other_way_round(tmp_path):
     module = adapted(gpt2(), session, r=4, lora_alpha=8, target_modules=targets, fan_in_fan_out=True)
     steps(module, session, labels)
     assert bundle.manifest.adapters[0].config["fan_in_fan_out"] is True
-    plain = session.predict(TOKENS)
+    plain = np.asarray(session.predict(TOKENS))
     session.export_inference(tmp_path / "model.onnx")
     inference = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     np.testing.assert_allclose(inference.run(None, {"tokens": TOKENS})[0], plain, rtol=1e-5, atol=1e-5)

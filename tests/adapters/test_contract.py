@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
@@ -141,20 +142,18 @@ def _weight(forward, layer):
 
 def test_no_gradient_of_a_frozen_weight_is_computed():
     """Its shape appears nowhere in the backward pass, and B A is computed nowhere either."""
-    import onnx
-    from onnx.reference.ops.op_constant_of_shape import ConstantOfShape as _  # noqa: F401  # the reference is there
-
     model = torch.nn.Sequential(torch.nn.Linear(23, 17), torch.nn.Tanh(), torch.nn.Linear(17, 3))
     bundle = edgeopt.export(
         model, torch.randn(5, 23), loss="cross_entropy", optimizer=SGD(0.1), adapters=LoRA(2), verbose=False
     )
-    graph = onnx.shape_inference.infer_shapes(onnx.load_from_string(bundle.graphs["step.onnx"])).graph
+    graph = onnx.shape_inference.infer_shapes(onnx.load_from_string(bundle.contents().graphs["step.onnx"])).graph
     made = {
         tuple(dim.dim_value or dim.dim_param for dim in value.type.tensor_type.shape.dim)
         for value in graph.value_info
         if not any(value.name in node.output and node.op_type == "Transpose" for node in graph.node)
     }
-    assert made and (17, 23) not in made and (23, 17) not in made
+    assert (5, 17) in made or len(made) > 5
+    assert made.isdisjoint({(17, 23), (23, 17)})
 
 
 def test_dropout_of_an_adapter_drops_in_training_only():
@@ -235,7 +234,7 @@ class Wrong(LoRA):
 
     def merged(self, xp, layer, weight, bias, own):
         merged, bias = super().merged(xp, layer, weight, bias, own)
-        return merged + 0.01 * own["lora_A.weight"][0, 0] if hasattr(merged, "tracer") is None else merged * 1.01, bias
+        return merged * 1.01, bias
 
 
 def test_an_adapter_that_merges_something_else_is_refused():
@@ -279,7 +278,7 @@ def test_numbers_out_of_range_are_refused(make):
 
 def test_averages_of_adapters_are_what_is_merged(tmp_path):
     """With an optimizer that evaluates averages, merging takes these, as prediction does."""
-    session = export(LoRA(4), "averaged:lr=0.1" if False else edgeopt.optimizers.Averaged(AdamW(1e-1))).session()
+    session = export(LoRA(4), edgeopt.optimizers.Averaged(AdamW(1e-1))).session()
     for _ in range(5):
         session.step(X.numpy(), Y)
     session.export_inference(tmp_path / "model.onnx")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from edgeopt_runtime.archive import BundleContents, pack_bundle, read_bundle, write_bundle
     from edgeopt_runtime.errors import (
+        AdapterError,
         BatchError,
         BundleError,
         EdgeoptError,
