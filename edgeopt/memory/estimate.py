@@ -11,7 +11,7 @@ import onnx
 from edgeopt.errors import SignatureError
 from edgeopt.memory.liveness import Held, run
 from edgeopt.memory.optimized import optimized
-from edgeopt.memory.shapes import Inferred
+from edgeopt.memory.shapes import Inferred, open_shapes
 from edgeopt_runtime import BundleContents
 from edgeopt_runtime.manifest import Manifest
 
@@ -119,10 +119,10 @@ def estimate(contents: BundleContents, sizes: Mapping[str, int], graph: str = "s
     used = {port.name for port in signature.inputs}
     names = {dim for spec in manifest.inputs if spec.name in used for dim in spec.shape if isinstance(dim, str)}
     _check_sizes(sizes, names)
-    model = optimized(contents.graphs[signature.file], sizes)
+    model = optimized(contents.graphs[signature.file])
     given = {port.name: _input(port, sizes) for port in model.graph.input}
     opset = next(one.version for one in model.opset_import if one.domain in ("", "ai.onnx"))
-    result = run(model.graph, opset, given)
+    result = run(model.graph, opset, given, open_shapes(model))
     next_values = {port.tensor for port in signature.outputs}
     held = {spec.name: spec.nbytes for spec in manifest.memory}
     # They take memory from the first use on.
