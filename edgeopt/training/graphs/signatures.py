@@ -19,7 +19,7 @@ from edgeopt.training.measurements import Layers, Passes, accumulated_sums, meas
 from edgeopt.training.names import ACCUMULATED_WEIGHT
 from edgeopt.training.objective import ShareSum, TracedTerm
 from edgeopt.training.plan import Plan
-from edgeopt.training.reports import LOSS, loss_numbers, loss_sums, metric_numbers, metric_sums
+from edgeopt.training.reports import LOSS, ResolvedMetric, loss_numbers, loss_sums, metric_numbers, metric_sums
 from edgeopt.training.updating.beginning import begin
 from edgeopt.training.updating.groups import UpdateGroup
 from edgeopt.training.updating.state import State
@@ -31,11 +31,13 @@ __all__ = ["OPTIONAL", "SIGNATURES", "reset_graph", "view_graph"]
 NumpyArray = np.ndarray[Any, Any]
 
 
-def _sums(builder: GraphBuilder, plan: Plan, traced: Sequence[TracedTerm]) -> dict[str, Array]:
+def _sums(
+    builder: GraphBuilder, plan: Plan, traced: Sequence[TracedTerm], metrics: Sequence[ResolvedMetric]
+) -> dict[str, Array]:
     """What losses and metrics report, as sums that add up over batches."""
     found = dict(loss_sums(plan.objective, traced))
     with builder.tracer.scope("metrics"):
-        found |= metric_sums(plan.metrics, builder.predictions, builder.batch)
+        found |= metric_sums(metrics, builder.predictions, builder.batch)
     return found
 
 
@@ -54,7 +56,7 @@ def _passes(builder: GraphBuilder, plan: Plan, tangents: Mapping[str, Array], *,
     """
     traced = _losses(builder, plan)
     shares = plan.objective.by_share(traced)
-    sums = _sums(builder, plan, traced)
+    sums = _sums(builder, plan, traced, plan.trained_metrics)
     parameters = {name: builder.state(name) for name in plan.trainable}
     layers = Layers(builder, plan)
     alone = len(shares) == 1
@@ -120,7 +122,7 @@ def _report(
     numbers = loss_numbers(plan.objective, sums, empty=empty)
     builder.metric(LOSS, numbers.pop(LOSS), weight)
     with builder.tracer.scope("metrics"):
-        for name, value in (*numbers.items(), *metric_numbers(plan.metrics, sums, empty=empty)):
+        for name, value in (*numbers.items(), *metric_numbers(plan.trained_metrics, sums, empty=empty)):
             if not value.ndim:
                 builder.metric(name, value)
     if not updating:
@@ -193,7 +195,7 @@ def _evaluate(model: ForwardModel, plan: Plan, state: State) -> BuiltGraph:
     """(params, batch) → the sums of loss and metrics; dropout off, running statistics."""
     builder = GraphBuilder("evaluate", state, model.evaluate)
     look_through(builder, plan.groups)
-    builder.sums(_sums(builder, plan, _losses(builder, plan)))
+    builder.sums(_sums(builder, plan, _losses(builder, plan), plan.metrics))
     return builder.finish()
 
 
@@ -202,7 +204,7 @@ def _summary(model: ForwardModel, plan: Plan, state: State) -> BuiltGraph:
     # What the sums are shows when they are made, of anything.
     maker = GraphBuilder("sums", state)
     maker.predictions = stand_ins(maker.tracer, model.evaluate)
-    made = _sums(maker, plan, _losses(maker, plan))
+    made = _sums(maker, plan, _losses(maker, plan), plan.metrics)
     builder = GraphBuilder("summary", state)
     sums = {name: builder.sum(name, array.shape) for name, array in made.items()}
     for name, value in loss_numbers(plan.objective, sums, empty=None).items():

@@ -42,7 +42,7 @@ STATE_FILE = "state.safetensors"
 SIGNATURES = ("step", "accumulate", "apply", "evaluate", "predict", "hessian_vector", "reset", "view", "summary")
 
 ROLES = ("parameter", "buffer", "optimizer", "counter", "seed")
-INPUT_KINDS = ("model", "loss")
+INPUT_KINDS = ("model", "loss", "metric")
 GRAPH_INPUT_KINDS = ("state", "batch", "hyper", "vector", "sum")
 GRAPH_OUTPUT_KINDS = ("state", "metric", "weight", "sum", "output", "check")
 RANGE_ENDS = ("at_least", "above", "at_most", "below")
