@@ -106,8 +106,8 @@ def compose(
     state = initial_state(model.parameters, model.buffers, plan.groups, seed, reached)
     wanted = [name for name in SIGNATURES if name in signatures or (name in OPTIONAL and hessian_vector)]
     graphs = {name: SIGNATURES[name](model, plan, state) for name in wanted}
-    # A graph of views that shows nothing is none.
-    built = {name: graph for name, graph in graphs.items() if graph.signature.outputs}
+    # A graph of views that shows nothing is none, and a model without adapters merges nothing.
+    built = {name: graph for name, graph in graphs.items() if graph is not None and graph.signature.outputs}
     manifest = Manifest(
         opset=OPSET,
         ir_version=IR_VERSION,
@@ -116,6 +116,7 @@ def compose(
         accumulators=tuple(state.accumulators.values()),
         joined=tuple(state.joined.values()),
         aliases={alias: name for alias, name in model.aliases.items() if name in state.tensors},
+        adapters=model.adapters,
         hyperparameters=tuple(plan.hyperparameters()),
         inputs=(*inputs, *targets),
         outputs=tuple(outputs),

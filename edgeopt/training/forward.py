@@ -14,9 +14,9 @@ from edgeopt.errors import SignatureError
 from edgeopt.losses import ArraySpec
 from edgeopt.tracing import shapes
 from edgeopt.tracing.array import to_numpy_dtype
-from edgeopt_runtime.manifest import Decision
+from edgeopt_runtime.manifest import AdapterSpec, Decision
 
-__all__ = ["ForwardGraph", "ForwardModel"]
+__all__ = ["ForwardGraph", "ForwardModel", "Merging"]
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,21 @@ class ForwardGraph:
 
 
 @dataclass(frozen=True)
+class Merging:
+    """How a model with adapters becomes one without.
+
+    Attributes:
+        merge: From parameters to the weights that the plain model needs in place of its own.
+        plain: The model for prediction without adapters; it reads those weights under the names that they have there.
+        places: These names, each with that of the parameter that it stands for.
+    """
+
+    merge: ForwardGraph
+    plain: ForwardGraph
+    places: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class ForwardModel:
     """A model's two modes and its state.
 
@@ -79,6 +94,8 @@ class ForwardModel:
         aliases: Further names of parameters and buffers that the model uses under several, each with the name here.
         scores: The output that the loss reads unless told otherwise, if not the first: logits in front of a Softmax.
         hidden: Whether that is none of the model's own outputs, and predictions are without it.
+        adapters: What was put beside its layers, for the manifest.
+        merging: How to get rid of them again, if they added anything.
     """
 
     train: ForwardGraph
@@ -91,6 +108,8 @@ class ForwardModel:
     aliases: Mapping[str, str] = field(default_factory=dict)
     scores: str | None = None
     hidden: bool = False
+    adapters: tuple[AdapterSpec, ...] = ()
+    merging: Merging | None = None
 
     @property
     def default_output(self) -> str:

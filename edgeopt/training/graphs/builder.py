@@ -42,7 +42,9 @@ class GraphBuilder:
     State, batch and hyperparameter inputs appear in the graph when they are first asked for.
     """
 
-    def __init__(self, name: str, state: State, forward: ForwardGraph | None = None) -> None:
+    def __init__(
+        self, name: str, state: State, forward: ForwardGraph | None = None, merged: Collection[str] = ()
+    ) -> None:
         self._name = name
         self._state = state
         self.graph: ir.Graph = new_graph(name) if forward is None else forward.copy()
@@ -68,9 +70,8 @@ class GraphBuilder:
             self.updated_buffers = {key: by_name[key] for key in forward.updated_buffers}
             self.updated_parameters = {key: by_name[key] for key in forward.updated_parameters}
             self.graph.outputs.clear()
-            self._kinds = {
-                value.name or "": "batch" if value.name in forward.inputs else "state" for value in self.graph.inputs
-            }
+            kinds = {**dict.fromkeys(merged, "merged"), **dict.fromkeys(forward.inputs, "batch")}
+            self._kinds = {value.name or "": kinds.get(value.name or "", "state") for value in self.graph.inputs}
 
     @classmethod
     def reopen(
@@ -253,6 +254,10 @@ class GraphBuilder:
     def output(self, name: str, value: Array) -> None:
         """Return a tensor of the model."""
         self._output(value, GraphOutput(name, "output"))
+
+    def merged(self, name: str, value: Array) -> None:
+        """Return a weight that the plain model is to read."""
+        self._output(value, GraphOutput(name, "merged"))
 
     def _output(self, value: Array, port: GraphOutput) -> None:
         if port.name in self._kinds or port.name in {output.name for output in self._outputs}:

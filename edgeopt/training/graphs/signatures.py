@@ -256,7 +256,29 @@ def _view(model: ForwardModel, plan: Plan, state: State) -> BuiltGraph:
     return view_graph(state, plan.groups)
 
 
-SIGNATURES: dict[str, Callable[[ForwardModel, Plan, State], BuiltGraph]] = {
+def _merge(model: ForwardModel, plan: Plan, state: State) -> BuiltGraph | None:
+    """(params) → the weights with which the plain model gives what this one gives with its adapters."""
+    if model.merging is None:
+        return None
+    builder = GraphBuilder("merge", state, model.merging.merge)
+    look_through(builder, plan.groups)
+    for name, value in builder.predictions.items():
+        builder.merged(name, value)
+    return builder.finish()
+
+
+def _predict_merged(model: ForwardModel, plan: Plan, state: State) -> BuiltGraph | None:
+    """(params, merged weights, batch) → outputs, without adapters."""
+    if model.merging is None:
+        return None
+    builder = GraphBuilder("predict_merged", state, model.merging.plain, merged=model.merging.places)
+    look_through(builder, plan.groups)
+    for name in model.predicted:
+        builder.output(name, builder.predictions[name])
+    return builder.finish()
+
+
+SIGNATURES: dict[str, Callable[[ForwardModel, Plan, State], BuiltGraph | None]] = {
     "step": _step,
     "accumulate": _accumulate,
     "apply": _apply,
@@ -265,6 +287,8 @@ SIGNATURES: dict[str, Callable[[ForwardModel, Plan, State], BuiltGraph]] = {
     "predict": _predict,
     "reset": _reset,
     "view": _view,
+    "merge": _merge,
+    "predict_merged": _predict_merged,
     "hessian_vector": _hessian_vector,
 }
 # Built when asked for.

@@ -24,10 +24,12 @@ OUTPUT_KINDS = {
     "hessian_vector": ("state", "metric"),
     "reset": ("state",),
     "view": ("state",),
+    "merge": ("merged",),
+    "predict_merged": ("state", "output"),
 }
 
 # What reads no batch.
-WITHOUT_BATCH = ("apply", "reset", "view", "summary")
+WITHOUT_BATCH = ("apply", "reset", "view", "summary", "merge")
 
 
 def check_consistency(manifest: Manifest) -> None:
@@ -59,6 +61,7 @@ def check_consistency(manifest: Manifest) -> None:
             _fail(f"aliases.{alias}", "is the name of another tensor, too")
     if not manifest.signatures:
         _fail("signatures", "names no graph")
+    _check_adapters(manifest, tensors)
     names = _Names.of(manifest)
     for name, signature in manifest.signatures.items():
         _check_inputs(f"signatures.{name}", name, signature, names)
@@ -91,6 +94,7 @@ class _Names(NamedTuple):
     loss_inputs: frozenset[str]
     metric_inputs: frozenset[str]
     outputs: frozenset[str]
+    merged: frozenset[str]
 
     @classmethod
     def of(cls, manifest: Manifest) -> _Names:
@@ -103,6 +107,9 @@ class _Names(NamedTuple):
             loss_inputs=frozenset(spec.name for spec in manifest.inputs if spec.kind == "loss"),
             metric_inputs=frozenset(spec.name for spec in manifest.inputs if spec.kind == "metric"),
             outputs=frozenset(spec.name for spec in manifest.outputs),
+            merged=frozenset(port.name for port in manifest.signatures["merge"].outputs if port.kind == "merged")
+            if "merge" in manifest.signatures
+            else frozenset(),
         )
 
 
@@ -130,6 +137,16 @@ def _check_owner(spec: TensorSpec, tensors: Mapping[str, TensorSpec]) -> None:
     summed = spec.role == "accumulator" and (spec.slot is None or is_share(spec))
     if summed and spec.shape != (owner.shape if owner is not None else ()):
         _fail(where, "must have the shape of its parameter, or none without a parameter")
+
+
+def _check_adapters(manifest: Manifest, tensors: Mapping[str, TensorSpec]) -> None:
+    """Each adapter has a name of its own, and holds parameters that there are."""
+    _unique("adapters", (spec.name for spec in manifest.adapters))
+    for spec in manifest.adapters:
+        _unique(f"adapters: {spec.name}", (entry.key for entry in spec.tensors))
+        for entry in spec.tensors:
+            if entry.tensor not in tensors or tensors[entry.tensor].role != "parameter":
+                _fail(f"adapters: {spec.name}", f"has the tensor {entry.tensor!r}, which is not a parameter")
 
 
 def _check_sizes(manifest: Manifest) -> None:
@@ -162,6 +179,7 @@ def _check_inputs(where: str, name: str, signature: Signature, names: _Names) ->
         "state": names.memory,
         "hyper": names.hyperparameters,
         "batch": _batch(name, names),
+        "merged": names.merged if name == "predict_merged" else frozenset(),
         "sum": frozenset(port.name for port in signature.inputs) if name == "summary" else frozenset(),
     }
     _unique(where, (port.name for port in signature.inputs))
@@ -180,7 +198,9 @@ def _batch(name: str, names: _Names) -> frozenset[str]:
     """The arrays of a batch that a graph may take."""
     if name in WITHOUT_BATCH:
         return frozenset()
-    known = names.model_inputs if name == "predict" else names.model_inputs | names.loss_inputs
+    if name in ("predict", "predict_merged"):
+        return names.model_inputs
+    known = names.model_inputs | names.loss_inputs
     return known | names.metric_inputs if name == "evaluate" else known
 
 
@@ -201,7 +221,11 @@ def _check_outputs(where: str, name: str, signature: Signature, names: _Names) -
             _fail(where, f"has {port.name!r} of kind {port.kind}, which {name} cannot give")
         if port.kind == "state" and port.tensor not in names.memory:
             _fail(where, f"replaces the tensor {port.tensor!r} by {port.name!r}, and there is no such tensor")
-        if port.kind == "state" and name in ("evaluate", "predict") and port.tensor not in names.counts:
+        if (
+            port.kind == "state"
+            and name in ("evaluate", "predict", "predict_merged")
+            and port.tensor not in names.counts
+        ):
             _fail(where, f"replaces the tensor {port.tensor!r}, and {name} changes nothing but the count of draws")
         if port.kind == "output" and port.name not in names.outputs:
             _fail(where, f"has {port.name!r}, which is not among the model's outputs")

@@ -22,6 +22,8 @@ from edgeopt_runtime.ranges import Range
 __all__ = [
     "FORMAT",
     "SCHEMA_VERSION",
+    "AdapterSpec",
+    "AdapterTensor",
     "Decision",
     "FileEntry",
     "GraphInput",
@@ -138,8 +140,8 @@ class GraphInput:
 
     Attributes:
         name: For ``state``, ``batch`` and ``hyper`` that of the tensor, input or number.
-        kind: ``state``, ``batch``, ``hyper``, ``vector``, or of ``summary`` ``sum``, a float64 array that other graphs
-            gave and batches were added up in.
+        kind: ``state``, ``batch``, ``hyper``, ``vector``; of ``summary`` ``sum``, a float64 array that other graphs
+            gave and batches were added up in; of ``predict_merged`` ``merged``, what ``merge`` gives under that name.
         tensor: For ``vector``, a direction in the space of the parameters: the parameter whose dtype and shape it has.
     """
 
@@ -154,9 +156,9 @@ class GraphOutput:
 
     Attributes:
         name: Its name in the graph.
-        kind: ``state``, ``metric``, ``weight``, ``sum``, ``output`` or ``check``. A sum is to be added up over batches
-            for ``summary``, which makes metrics of sums; a check is 0 if everything that the graph writes is finite,
-            and NaN otherwise.
+        kind: ``state``, ``metric``, ``weight``, ``sum``, ``output``, ``merged`` or ``check``. A sum is to be added up
+            over batches for ``summary``, which makes metrics of sums; a check is 0 if everything that the graph writes
+            is finite, and NaN otherwise.
         tensor: For ``state``: the state tensor it replaces.
         weight: For a ``metric``: the output that holds its weight in the mean over batches. In bundles of schema
             version 1, which have no ``summary``, those of ``evaluate`` all have one.
@@ -209,6 +211,38 @@ class Decision:
 
 
 @dataclass(frozen=True)
+class AdapterTensor:
+    """One tensor of an adapter.
+
+    Attributes:
+        key: Its name in ``adapter_model.safetensors``.
+        tensor: The parameter, which has the same shape there.
+        weight: The parameter beside which it works; None for one of the model's own that trains as a whole.
+    """
+
+    key: str
+    tensor: str
+    weight: str | None = None
+
+
+@dataclass(frozen=True)
+class AdapterSpec:
+    """What of a model trains, where the rest stays, and how it is kept by itself.
+
+    Attributes:
+        name: Of the folder, where there are several.
+        kind: ``lora``, ``dora``, ``ia3`` and so on.
+        config: What ``adapter_config.json`` says: text, numbers, true or false, and lists of text.
+        tensors: What ``adapter_model.safetensors`` holds.
+    """
+
+    name: str
+    kind: str
+    config: Mapping[str, Any]
+    tensors: tuple[AdapterTensor, ...]
+
+
+@dataclass(frozen=True)
 class FileEntry:
     """Size in bytes and SHA-256 (hexadecimal) of one file of the bundle."""
 
@@ -235,6 +269,7 @@ class Manifest:
     signatures: Mapping[str, Signature]
     joined: tuple[Joined, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
+    adapters: tuple[AdapterSpec, ...] = ()
     producer: Mapping[str, str] = field(default_factory=dict)
     decisions: tuple[Decision, ...] = ()
     files: Mapping[str, FileEntry] = field(default_factory=dict)
@@ -292,6 +327,7 @@ class Manifest:
             "accumulators": [_fields(spec) for spec in self.accumulators],
             **({"joined": [_fields(entry) for entry in self.joined]} if self.joined else {}),
             **({"aliases": dict(sorted(self.aliases.items()))} if self.aliases else {}),
+            **({"adapters": [_adapter(spec) for spec in self.adapters]} if self.adapters else {}),
             "hyperparameters": [_fields(spec) for spec in self.hyperparameters],
             "inputs": [_fields(spec) for spec in self.inputs],
             "outputs": [_fields(spec) for spec in self.outputs],
@@ -357,6 +393,11 @@ def _fields(record: Any) -> dict[str, Any]:
     if isinstance(record, TensorSpec) and record.role != "parameter":
         del fields["trainable"]
     return {key: value for key, value in fields.items() if value is not None}
+
+
+def _adapter(spec: AdapterSpec) -> dict[str, Any]:
+    config = {key: _plain(value) for key, value in sorted(spec.config.items())}
+    return {**_fields(spec), "config": config, "tensors": [_fields(tensor) for tensor in spec.tensors]}
 
 
 def _plain(value: Any) -> Any:

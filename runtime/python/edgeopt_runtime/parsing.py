@@ -22,6 +22,8 @@ from edgeopt_runtime.errors import ForeignBundleError, ManifestError, Unsupporte
 from edgeopt_runtime.manifest import (
     FORMAT,
     SCHEMA_VERSION,
+    AdapterSpec,
+    AdapterTensor,
     Decision,
     FileEntry,
     GraphInput,
@@ -39,12 +41,15 @@ from edgeopt_runtime.ranges import Range
 __all__ = ["LARGEST_MANIFEST", "SIGNATURES", "STATE_FILE", "parse_manifest", "parse_version"]
 
 STATE_FILE = "state.safetensors"
-SIGNATURES = ("step", "accumulate", "apply", "evaluate", "predict", "hessian_vector", "reset", "view", "summary")
+SIGNATURES = (
+    *("step", "accumulate", "apply", "evaluate", "predict", "hessian_vector", "reset", "view", "summary"),
+    *("merge", "predict_merged"),
+)
 
 ROLES = ("parameter", "buffer", "optimizer", "counter", "seed")
 INPUT_KINDS = ("model", "loss", "metric")
-GRAPH_INPUT_KINDS = ("state", "batch", "hyper", "vector", "sum")
-GRAPH_OUTPUT_KINDS = ("state", "metric", "weight", "sum", "output", "check")
+GRAPH_INPUT_KINDS = ("state", "batch", "hyper", "vector", "sum", "merged")
+GRAPH_OUTPUT_KINDS = ("state", "metric", "weight", "sum", "output", "merged", "check")
 RANGE_ENDS = ("at_least", "above", "at_most", "below")
 LONGEST_NAME = 1024
 LARGEST_LENGTH = 2**48
@@ -110,6 +115,13 @@ class Node(NamedTuple):
         name = self.text()
         if not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
             self.expected(f"a printable name of 1 to {LONGEST_NAME} characters")
+        return name
+
+    def folder(self) -> str:
+        """The name of a folder of our own making: letters, digits and underscores."""
+        name = self.text()
+        if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name, re.ASCII):
+            self.expected("a name of small letters, digits and underscores")
         return name
 
     def choice(self, allowed: Collection[str]) -> str:
@@ -187,7 +199,7 @@ def parse_manifest(text: str | bytes) -> Manifest:
             *("format", "schema_version", "opset", "ir_version", "minimum_onnxruntime", "producer", "tensors"),
             *("accumulators", "hyperparameters", "inputs", "outputs", "signatures", "files"),
         ),
-        ("joined", "aliases", "decisions", "checksum"),
+        ("joined", "aliases", "adapters", "decisions", "checksum"),
     )
     if "checksum" in entries:
         entries["checksum"].digest()
@@ -201,6 +213,7 @@ def parse_manifest(text: str | bytes) -> Manifest:
         accumulators=entries["accumulators"].array(lambda node: _tensor(node, ("accumulator",))),
         joined=entries["joined"].array(_joined) if "joined" in entries else (),
         aliases=_aliases(entries["aliases"]) if "aliases" in entries else {},
+        adapters=entries["adapters"].array(_adapter) if "adapters" in entries else (),
         hyperparameters=entries["hyperparameters"].array(_hyperparameter),
         inputs=entries["inputs"].array(_input),
         outputs=entries["outputs"].array(_output),
@@ -284,6 +297,37 @@ def _joined(node: Node) -> Joined:
 
 def _aliases(node: Node) -> dict[str, str]:
     return {Node(alias, f"{node.path}.{alias}").label(): name.label() for alias, name in node.mapping().items()}
+
+
+def _adapter(node: Node) -> AdapterSpec:
+    entries = node.record(("name", "kind", "config", "tensors"))
+    return AdapterSpec(
+        name=entries["name"].folder(),
+        kind=entries["kind"].label(),
+        config={
+            Node(key, entries["config"].path).label(): _setting(value)
+            for key, value in entries["config"].mapping().items()
+        },
+        tensors=entries["tensors"].array(_adapter_tensor),
+    )
+
+
+def _setting(node: Node) -> Any:
+    """A value of an adapter's configuration."""
+    if isinstance(node.value, list):
+        return node.array(Node.label)
+    if node.value is None or isinstance(node.value, bool):
+        return node.value
+    return node.text() if isinstance(node.value, str) else node.number()
+
+
+def _adapter_tensor(node: Node) -> AdapterTensor:
+    entries = node.record(("key", "tensor"), ("weight",))
+    return AdapterTensor(
+        key=entries["key"].label(),
+        tensor=entries["tensor"].label(),
+        weight=entries["weight"].label() if "weight" in entries else None,
+    )
 
 
 def _hyperparameter(node: Node) -> Hyperparameter:

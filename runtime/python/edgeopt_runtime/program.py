@@ -85,7 +85,7 @@ class Program:
             for port in signature.outputs
             if port.tensor is not None
         ]
-        self._results = [port.name for port in signature.outputs if port.kind == "output"]
+        self._results = [port.name for port in signature.outputs if port.kind in ("output", "merged")]
         self._hyper = [
             (port.name, ort_value(hyper[port.name], hyper[port.name].dtype.name))
             for port in signature.inputs
@@ -238,6 +238,8 @@ def _check_graph(session: onnxruntime.InferenceSession, signature: Signature, ma
                     f"{signature.file}: the output `{output.name}` is bfloat16, which numpy does not have. Export the "
                     "model with an output of float32."
                 )
+        elif output.kind == "merged":
+            types[output.name], shape = _numpy_type(signature.file, node), tuple(node.shape)
         else:
             types[output.name], shape = _numpy_type(signature.file, node), ()
             if output.kind == "sum":
@@ -290,4 +292,4 @@ def _numpy_type(file: str, node: Any) -> str:
     for row in DTYPES.values():
         if node.type == f"tensor({row.ort})" and row.name != "bfloat16" and row.storage != np.dtype(np.bool_):
             return row.name
-    raise GraphError(f"{file}: the metric `{node.name}` is {node.type}, which is not a number.")
+    raise GraphError(f"{file}: the result `{node.name}` is {node.type}, which is not a number of numpy's.")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Buffer",
+    "Entry",
     "aligned_copy",
     "aligned_empty",
     "aligned_zeros",
@@ -34,6 +35,7 @@ __all__ = [
     "largest_state",
     "not_finite",
     "raw_bytes",
+    "read_entries",
 ]
 
 Buffer = bytes | memoryview
@@ -166,7 +168,7 @@ def decode_state(
         TamperedBundleError: It is not a safetensors file, or a name, dtype or shape differs from the manifest.
         TruncatedBundleError: A tensor is missing.
     """
-    entries, start = _entries(content)
+    entries, start = read_entries(content)
     wanted = [*specs, *(accumulators if any(spec.name in entries for spec in accumulators) else ())]
     unknown = entries.keys() - {spec.name for spec in wanted}
     if unknown:
@@ -195,22 +197,24 @@ def decode_state(
     return state
 
 
-class _Entry(NamedTuple):
+class Entry(NamedTuple):
+    """A tensor in the header of a safetensors file: its bytes stand from ``begin`` to ``end`` of the data."""
+
     dtype: str
     shape: tuple[int, ...]
     begin: int
     end: int
 
 
-def _entries(content: bytes) -> tuple[dict[str, _Entry], int]:
-    """What the header lists, tensors that follow each other without gaps; and where their data begins.
+def read_entries(content: bytes, file: str = "state.safetensors") -> tuple[dict[str, Entry], int]:
+    """What the header of a safetensors file lists, tensors that follow each other without gaps; where data begins.
 
     Raises:
         TamperedBundleError: It is not the header of a safetensors file.
     """
     length = int.from_bytes(content[:8], "little")
     if len(content) < 8 or length > len(content) - 8:
-        raise _no_safetensors("its header is longer than the file")
+        raise _no_safetensors(file, "its header is longer than the file")
     start = 8 + length
     try:
         header = json.loads(content[8:start].decode(), object_pairs_hook=_without_repetition)
@@ -218,23 +222,23 @@ def _entries(content: bytes) -> tuple[dict[str, _Entry], int]:
         header.pop("__metadata__", None)
         entries = {name: _entry(description) for name, description in header.items()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise _no_safetensors(f"its header cannot be read ({error})") from error
+        raise _no_safetensors(file, f"its header cannot be read ({error})") from error
     end = 0
     for entry in sorted(entries.values(), key=lambda entry: (entry.begin, entry.end)):
         if entry.begin != end or entry.end < end:
-            raise _no_safetensors("its tensors overlap or leave gaps")
+            raise _no_safetensors(file, "its tensors overlap or leave gaps")
         end = entry.end
     if end != len(content) - start:
-        raise _no_safetensors("its tensors are not as long as its data")
+        raise _no_safetensors(file, "its tensors are not as long as its data")
     return entries, start
 
 
-def _entry(description: Mapping[str, Any]) -> _Entry:
+def _entry(description: Mapping[str, Any]) -> Entry:
     dtype, shape = description["dtype"], description["shape"]
     begin, end = description["data_offsets"]
     if type(dtype) is not str or type(shape) is not list or not all(type(n) is int for n in (*shape, begin, end)):
         raise TypeError("an entry has other types")
-    return _Entry(dtype, tuple(shape), begin, end)
+    return Entry(dtype, tuple(shape), begin, end)
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -244,5 +248,5 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _no_safetensors(why: str) -> TamperedBundleError:
-    return TamperedBundleError(f"state.safetensors is not a safetensors file: {why}.")
+def _no_safetensors(file: str, why: str) -> TamperedBundleError:
+    return TamperedBundleError(f"{file} is not a safetensors file: {why}.")
