@@ -85,7 +85,7 @@ def from_function(
     Raises:
         ConfigurationError: What was given is no function.
     """
-    name = label or getattr(function, "__name__", "")
+    name = label or str(getattr(function, "__name__", ""))
     if not name.isidentifier():
         raise ConfigurationError(f"A metric of the function {function!r} needs a name: label='...'.")
     return FunctionMetric(

@@ -171,6 +171,6 @@ def test_what_cannot_be_counted_is_refused():
         with pytest.raises(ConfigurationError, match=next(iter(wrong))):
             F1(**wrong)
     with pytest.raises(ConfigurationError, match="normalize"):
-        ConfusionMatrix("rows")
+        ConfusionMatrix("rows")  # type: ignore[arg-type]  # that is what is tested
     with pytest.raises(ConfigurationError, match="k must be"):
         TopKAccuracy(0)

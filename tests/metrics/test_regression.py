@@ -100,6 +100,6 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(SignatureError, match="axis=2"):
         CosineSimilarity(2).check(None, prediction, [prediction])
     with pytest.raises(ConfigurationError, match="average"):
-        R2("variance")
+        R2("variance")  # type: ignore[arg-type]  # that is what is tested
     with pytest.raises(ConfigurationError, match="eps"):
         CosineSimilarity(eps=0.0)
