@@ -72,7 +72,7 @@ def _largest(name: str, array: np.ndarray[Any, Any]) -> Table:
     for place in np.argsort(-shown, axis=None, kind="stable")[:LARGEST]:
         at = np.unravel_index(place, array.shape)
         if shown[at]:
-            table.add_row(*map(str, at), _entry(array[at]))
+            table.add_row(*map(str, at), _entry(float(array[at])))
     table.caption = "--json prints all"
     return table
 
