@@ -114,19 +114,25 @@ def _gradients(
 def _report(
     builder: GraphBuilder, plan: Plan, traced: Sequence[TracedTerm], sums: Mapping[str, Array], *, updating: bool
 ) -> None:
-    """The numbers of this batch, and of a microbatch the sums that they are made of, too."""
+    """The numbers of this batch, and the sums that they are made of."""
     weights = [weight for _, _, weight in traced]
     weight = sum(weights[1:], start=weights[0])
     # Of a microbatch that weighs nothing (padding only) the loss is its sum, which is zero as well.
     empty = None if updating else 0.0
     numbers = loss_numbers(plan.objective, sums, empty=empty)
     builder.metric(LOSS, numbers.pop(LOSS), weight)
+    arrays = []
     with builder.tracer.scope("metrics"):
-        for name, value in (*numbers.items(), *metric_numbers(plan.trained_metrics, sums, empty=empty)):
-            if not value.ndim:
+        for name, value in numbers.items():
+            builder.metric(name, value)
+        for each in plan.trained_metrics:
+            found = {name: value for name, value in metric_numbers([each], sums, empty=empty) if not value.ndim}
+            for name, value in found.items():
                 builder.metric(name, value)
-    if not updating:
-        builder.sums(sums)
+            if not found:
+                arrays.append(f"{each.metric.reported}.")
+    # A step does not compute what evaluation alone reports.
+    builder.sums({name: value for name, value in sums.items() if not name.startswith(tuple(arrays))})
 
 
 def _step(model: ForwardModel, plan: Plan, state: State) -> BuiltGraph:

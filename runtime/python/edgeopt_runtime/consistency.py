@@ -15,7 +15,7 @@ __all__ = ["check_consistency"]
 # What each graph may give back. Only `predict` gives arrays; of the state neither it nor `evaluate` changes more than
 # the count of random numbers drawn.
 OUTPUT_KINDS = {
-    "step": ("state", "metric", "weight", "check"),
+    "step": ("state", "metric", "weight", "sum", "check"),
     "accumulate": ("state", "metric", "weight", "sum", "check"),
     "apply": ("state", "metric", "check"),
     "evaluate": ("state", "metric", "weight", "sum"),

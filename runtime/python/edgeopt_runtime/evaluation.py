@@ -94,15 +94,19 @@ class Sums:
         self._summary = summary
         # What a graph does not give stays nothing: metrics of evaluation alone are no sums of training.
         self._totals: dict[str, NDArray[Any]] = {name: np.zeros(shape) for name, shape in summary.shapes.items()}
+        self._program: Program | None = None
+        self._pairs: list[tuple[NDArray[Any], NDArray[Any]]] = []
         self.batches = 0
 
     def add(self, program: Program, numbers: Mapping[str, float]) -> None:
         """Take in the sums of one batch."""
         self.batches += 1
-        found = program.sums
-        for name, total in self._totals.items():
-            if name in found:
-                total += found[name]
+        if program is not self._program:
+            # Each run of a program writes to the same arrays.
+            found, self._program = program.sums, program
+            self._pairs = [(total, found[name]) for name, total in self._totals.items() if name in found]
+        for total, array in self._pairs:
+            total += array
 
     @property
     def counted(self) -> bool:
