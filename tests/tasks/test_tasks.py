@@ -158,7 +158,7 @@ def test_impossible_settings_are_refused():
         (lambda: TokenClassification(3, multi_label=True), "multi_label"),
         (lambda: Regression(robust=True, variance="v"), "choose one"),
         (lambda: MetricLearning(output="x"), "anchor"),
-        (lambda: ImageClassification(**{"num_classes": 3}), "classes"),
+        (lambda: ImageClassification(num_classes=3), "classes"),  # type: ignore[call-arg]  # that is what is tested
     ):
         with pytest.raises(ConfigurationError, match=word):
             make()
