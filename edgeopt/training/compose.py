@@ -13,6 +13,7 @@ from edgeopt.metrics import Metric
 from edgeopt.optimizers import OptimizerLike, as_groups
 from edgeopt.tracing import IR_VERSION, OPSET, to_numpy_dtype
 from edgeopt.tracing.shapes import from_ir
+from edgeopt.training.constants import with_constants
 from edgeopt.training.examining.statistics import BatchNorm, hold_statistics
 from edgeopt.training.examining.suitability import unsuitable_output
 from edgeopt.training.examining.unreached import find_unreached
@@ -125,7 +126,7 @@ def compose(
         decisions=(*model.decisions, *decisions),
     )
     return BundleContents(
-        manifest=manifest,
+        manifest=with_constants(manifest),
         graphs={graph.signature.file: graph.model for graph in built.values()},
         state=state.values,
     )

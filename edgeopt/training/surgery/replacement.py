@@ -11,6 +11,7 @@ import numpy as np
 
 from edgeopt.errors import SignatureError
 from edgeopt.optimizers import OptimizerLike, as_groups
+from edgeopt.training.constants import with_constants
 from edgeopt.training.graphs.signatures import reset_graph, view_graph
 from edgeopt.training.names import ACCUMULATED_WEIGHT, DRAWS, SCHEDULE_START, SEED, STEP
 from edgeopt.training.plan import group_numbers, group_provenance
@@ -99,7 +100,7 @@ def replace_optimizer(bundle: BundleContents, optimizer: OptimizerLike) -> tuple
         files={},
     )
     graphs = {graph.signature.file: graph.model for graph in built.values()}
-    return BundleContents(changed, graphs, laid_out.values), Carryover(
+    return BundleContents(with_constants(changed), graphs, laid_out.values), Carryover(
         kept,
         tuple(name for name in (*mine, STEP, SCHEDULE_START) if name not in kept),
         tuple(spec.name for spec in manifest.tensors if spec.role == "optimizer" and spec.name not in used),

@@ -69,6 +69,7 @@ class _Names(NamedTuple):
 
     memory: frozenset[str]
     parameters: frozenset[str]
+    constants: frozenset[str]
     counts: frozenset[str]
     hyperparameters: frozenset[str]
     model_inputs: frozenset[str]
@@ -80,6 +81,7 @@ class _Names(NamedTuple):
         return cls(
             memory=frozenset(spec.name for spec in manifest.memory),
             parameters=frozenset(spec.name for spec in manifest.tensors if spec.role == "parameter"),
+            constants=frozenset(spec.name for spec in manifest.constants),
             counts=frozenset(spec.name for spec in manifest.tensors if counts_draws(spec)),
             hyperparameters=frozenset(spec.name for spec in manifest.hyperparameters),
             model_inputs=frozenset(spec.name for spec in manifest.inputs if spec.kind == "model"),
@@ -109,6 +111,8 @@ def _check_owner(spec: TensorSpec, tensors: Mapping[str, TensorSpec]) -> None:
         _fail(where, "is trainable but not a parameter")
     if spec.role in ("seed", "counter") and DTYPES[spec.dtype].storage.kind not in "iu":
         _fail(where, f"is a {spec.role} and must be of a type of whole numbers, not {spec.dtype}")
+    if spec.constant and (spec.trainable or spec.role not in ("parameter", "buffer")):
+        _fail(where, "is constant, which only a buffer or a parameter that does not train can be")
     summed = spec.role == "accumulator" and spec.slot is None
     if summed and spec.shape != (owner.shape if owner is not None else ()):
         _fail(where, "must have the shape of its parameter, or none without a parameter")
@@ -181,6 +185,8 @@ def _check_outputs(where: str, name: str, signature: Signature, names: _Names) -
             _fail(where, f"has {port.name!r} of kind {port.kind}, which {name} cannot give")
         if port.kind == "state" and port.tensor not in names.memory:
             _fail(where, f"replaces the tensor {port.tensor!r} by {port.name!r}, and there is no such tensor")
+        if port.kind == "state" and port.tensor in names.constants:
+            _fail(where, f"replaces the tensor {port.tensor!r}, which is constant")
         if port.kind == "state" and name in ("evaluate", "predict") and port.tensor not in names.counts:
             _fail(where, f"replaces the tensor {port.tensor!r}, and {name} changes nothing but the count of draws")
         if port.kind == "output" and port.name not in names.outputs:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from edgeopt_runtime.archive import BundleContents
 from edgeopt_runtime.batch import Batch, BatchReader
+from edgeopt_runtime.constants import ConstantPlaces, check_places
 from edgeopt_runtime.errors import BatchError, MissingGraphError, NonFiniteLossError, StateError
 from edgeopt_runtime.guard import Guard
 from edgeopt_runtime.hyper import Hyperparameters
@@ -41,9 +42,17 @@ class Engine:
         contents: The bundle; its state stays as it is.
         options: Settings of ONNX Runtime.
         on_nonfinite: See `TrainingSession`.
+        constants: See `TrainingSession`.
     """
 
-    def __init__(self, contents: BundleContents, options: Options, on_nonfinite: OnNonFinite) -> None:
+    def __init__(
+        self,
+        contents: BundleContents,
+        options: Options,
+        on_nonfinite: OnNonFinite,
+        constants: ConstantPlaces = "auto",
+    ) -> None:
+        check_places(constants)
         if on_nonfinite not in ("raise", "skip", "ignore"):
             raise StateError(f'`on_nonfinite` must be "raise", "skip" or "ignore", not {on_nonfinite!r}.')
         self.manifest = contents.manifest
@@ -53,6 +62,7 @@ class Engine:
         self.pending = any(spec.name in contents.state for spec in self.manifest.accumulators)
         self.inputs: tuple[InputSpec, ...] = tuple(sorted(self.manifest.inputs, key=lambda spec: spec.kind != "model"))
         self._options = options
+        self._constants = constants
         self._on_nonfinite = on_nonfinite
         self._not_finite_since: str | None = None
         self._schedule_watch = ScheduleWatch(self.manifest, self.state, self.hyper)
@@ -83,7 +93,7 @@ class Engine:
             signature = self.signature(name)
             used = {port.name for port in signature.inputs if port.kind == "batch"}
             graph = self.graphs[signature.file]
-            program = Program(name, graph, self.manifest, self.state, self.hyper.arrays, self._options)
+            program = Program(name, graph, self.manifest, self.state, self.hyper.arrays, self._options, self._constants)
             reader = BatchReader(
                 [spec for spec in self.inputs if spec.name in used], {spec.name for spec in self.inputs}
             )
@@ -161,6 +171,15 @@ class Engine:
         if name not in self._guards:
             self._guards[name] = Guard(name, self.manifest, self.state)
         return self._guards[name]
+
+    def replace_weights(self, arrays: Mapping[str, Any]) -> None:
+        """Copy arrays into parameters and buffers, see `TrainingSession.load_parameters`.
+
+        A graph that has one of them inside is made anew at its next use.
+        """
+        self.state.replace(arrays, ("parameter", "buffer"))
+        for name in [name for name, (program, _) in self._programs.items() if program.baked & arrays.keys()]:
+            del self._programs[name]
 
     def note_not_finite(self, since: str) -> None:
         """Remember what may have brought something into the state that is not finite."""

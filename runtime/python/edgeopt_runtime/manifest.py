@@ -39,7 +39,8 @@ __all__ = [
 ]
 
 FORMAT = "edgeopt"
-SCHEMA_VERSION = 1
+# The newest; a bundle without constants is written as version 1, which older runtimes read.
+SCHEMA_VERSION = 2
 # Key of the last field: the SHA-256 of all the text in front of it.
 CHECKSUM = '"checksum"'
 # Last component of the name of the counter of random numbers drawn.
@@ -58,6 +59,8 @@ class TensorSpec:
         trainable: Whether a step changes this parameter.
         parameter: The parameter that an optimizer slot or a gradient accumulator belongs to.
         slot: The optimizer's name for this kind of state, such as ``exp_avg``.
+        constant: Of a parameter or buffer that no graph writes, which lies beside the state: ``initializer`` where it
+            pays to make it part of the graphs that read it, ``input`` where all had better read one copy of it.
     """
 
     name: str
@@ -67,6 +70,7 @@ class TensorSpec:
     trainable: bool = False
     parameter: str | None = None
     slot: str | None = None
+    constant: str | None = None
 
     @property
     def nbytes(self) -> int:
@@ -246,6 +250,16 @@ class Manifest:
         return (*(spec for spec in specs.values() if spec.name not in members), *flat)
 
     @property
+    def constants(self) -> tuple[TensorSpec, ...]:
+        """The tensors that never change, which have a file of their own."""
+        return tuple(spec for spec in self.tensors if spec.constant)
+
+    @property
+    def changing(self) -> tuple[TensorSpec, ...]:
+        """The other tensors of the state."""
+        return tuple(spec for spec in self.tensors if not spec.constant)
+
+    @property
     def total_weight(self) -> str | None:
         """The accumulator that holds the weight of all that was accumulated."""
         names = (spec.name for spec in self.accumulators if spec.parameter is None and spec.slot is None)
@@ -255,7 +269,7 @@ class Manifest:
         """The text of ``manifest.json``; equal manifests give equal text."""
         document = {
             "format": FORMAT,
-            "schema_version": SCHEMA_VERSION,
+            "schema_version": SCHEMA_VERSION if self.constants else 1,
             "opset": self.opset,
             "ir_version": self.ir_version,
             "minimum_onnxruntime": self.minimum_onnxruntime,

@@ -36,15 +36,17 @@ from edgeopt_runtime.manifest import (
 )
 from edgeopt_runtime.ranges import Range
 
-__all__ = ["LARGEST_MANIFEST", "SIGNATURES", "STATE_FILE", "parse_manifest", "parse_version"]
+__all__ = ["CONSTANTS_FILE", "LARGEST_MANIFEST", "SIGNATURES", "STATE_FILE", "parse_manifest", "parse_version"]
 
 STATE_FILE = "state.safetensors"
+CONSTANTS_FILE = "constants.safetensors"
 SIGNATURES = ("step", "accumulate", "apply", "evaluate", "predict", "hessian_vector", "reset", "view")
 
 ROLES = ("parameter", "buffer", "optimizer", "counter", "seed")
 INPUT_KINDS = ("model", "loss")
 GRAPH_INPUT_KINDS = ("state", "batch", "hyper", "vector")
 GRAPH_OUTPUT_KINDS = ("state", "metric", "weight", "output", "check")
+CONSTANT_KINDS = ("initializer", "input")
 RANGE_ENDS = ("at_least", "above", "at_most", "below")
 LONGEST_NAME = 1024
 LARGEST_LENGTH = 2**48
@@ -210,6 +212,8 @@ def parse_manifest(text: str | bytes) -> Manifest:
         },
         files={name: _file(node) for name, node in entries["files"].mapping().items()},
     )
+    if version == 1 and manifest.constants:
+        Node(version, "schema_version").expected("2 for a bundle with constants")
     check_consistency(manifest)
     return manifest
 
@@ -265,7 +269,7 @@ def _decision(node: Node) -> Decision:
 
 
 def _tensor(node: Node, roles: Collection[str]) -> TensorSpec:
-    entries = node.record(("name", "role", "dtype", "shape"), ("trainable", "parameter", "slot"))
+    entries = node.record(("name", "role", "dtype", "shape"), ("trainable", "parameter", "slot", "constant"))
     return TensorSpec(
         name=entries["name"].label(),
         role=entries["role"].choice(roles),
@@ -274,6 +278,7 @@ def _tensor(node: Node, roles: Collection[str]) -> TensorSpec:
         trainable=entries["trainable"].boolean() if "trainable" in entries else False,
         parameter=entries["parameter"].label() if "parameter" in entries else None,
         slot=entries["slot"].label() if "slot" in entries else None,
+        constant=entries["constant"].choice(CONSTANT_KINDS) if "constant" in entries else None,
     )
 
 

@@ -79,8 +79,9 @@ class StateBuffers:
         for spec in memory:
             if spec.name in values:
                 array = values[spec.name]
-                # What no graph replaces would keep the content of the whole file in memory for good.
-                shared = spec.name in replaced and is_immutable(array)
+                # What no graph replaces would keep the content of the whole file in memory for good; which is what is
+                # wanted of a file of constants.
+                shared = (spec.name in replaced or spec.constant is not None) and is_immutable(array)
                 self._buffers[spec.name, False] = array if shared else aligned_copy(array)
         for member in self._places.keys() & values.keys():
             self.writable(member)[...] = values[member]
