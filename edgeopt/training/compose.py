@@ -19,6 +19,7 @@ from edgeopt.training.examining.suitability import unsuitable_output
 from edgeopt.training.examining.unreached import find_unreached
 from edgeopt.training.forward import ForwardGraph, ForwardModel
 from edgeopt.training.graphs.signatures import OPTIONAL, SIGNATURES
+from edgeopt.training.narrowing import FrozenWeights, narrowed
 from edgeopt.training.plan import Plan, select_trainable
 from edgeopt.training.updating.blocks import BLOCK_SIZE
 from edgeopt.training.updating.groups import not_frozen, resolve
@@ -49,6 +50,7 @@ def compose(
     hessian_vector: bool = False,
     recompute: str | Iterable[str] = (),
     batch_norm: BatchNorm = "auto",
+    frozen_weights: FrozenWeights = "float32",
     signatures: Collection[str] = SIGNATURES.keys() - OPTIONAL,
 ) -> BundleContents:
     """Build the graphs and the state of a training bundle.
@@ -68,6 +70,7 @@ def compose(
         hessian_vector: Whether to add the graph of Hessian-vector products.
         recompute: "auto" or patterns of node names: activations that are computed again in the backward pass.
         batch_norm: Which normalisations use running statistics in training, see `BatchNorm`.
+        frozen_weights: How large weights that do not train are stored, see `narrowed`.
         signatures: The graphs to build, besides that of Hessian-vector products.
 
     Raises:
@@ -89,6 +92,7 @@ def compose(
     selected = {name: model.parameters[name] for name in select_trainable(model, trainable)}
     trained = not_frozen(rules, selected)
     model = hold_statistics(model, trained, batch_norm)
+    model = narrowed(model, trained, frozen_weights)
     unreached, decisions = find_unreached(model.train, chosen, trained)
     plan = Plan(
         loss=loss,
@@ -105,7 +109,7 @@ def compose(
     prediction = _specs(model.train, (chosen,))[chosen]
     targets = _targets(plan, prediction, inputs)
     decisions += unsuitable_output(model, chosen, loss)
-    state = initial_state(model.parameters, model.buffers, plan.groups, seed)
+    state = initial_state(model.parameters, model.buffers, plan.groups, seed, model.encoded)
     wanted = [name for name in SIGNATURES if name in signatures or (name in OPTIONAL and hessian_vector)]
     graphs = {name: SIGNATURES[name](model, plan, state, targets) for name in wanted}
     # A graph of views that shows nothing is none.
@@ -117,6 +121,7 @@ def compose(
         tensors=tuple(state.tensors.values()),
         accumulators=tuple(state.accumulators.values()),
         joined=tuple(state.joined.values()),
+        encoded=state.encoded,
         aliases={alias: name for alias, name in model.aliases.items() if name in state.tensors},
         hyperparameters=tuple(plan.hyperparameters()),
         inputs=(*inputs, *targets),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edgeopt_runtime.manifest import Manifest, TensorSpec
+from edgeopt_runtime.manifest import ENCODED, Manifest, TensorSpec
 
 __all__ = ["with_constants"]
 
@@ -37,4 +37,6 @@ def with_constants(manifest: Manifest) -> Manifest:
 
 def _place(spec: TensorSpec) -> str:
     small = _TINY if spec.dtype in _DECODED else _SMALL
+    if spec.constant == ENCODED:
+        return ENCODED
     return "initializer" if len(spec.shape) >= _KERNEL or spec.nbytes <= small else "input"

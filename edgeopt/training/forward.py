@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from edgeopt.canonical.copies import copied
-from edgeopt_runtime.manifest import Decision
+from edgeopt_runtime.manifest import Decision, Encoded
 
 __all__ = ["ForwardGraph", "ForwardModel"]
 
@@ -55,6 +55,7 @@ class ForwardModel:
         decisions: What the exporter settled by itself.
         aliases: Further names of parameters and buffers that the model uses under several, each with the name here.
         scores: The output that the loss reads unless told otherwise, if not the first: logits in front of a Softmax.
+        encoded: The parameters that the graphs read in fewer bits, from buffers in their place.
         hidden: Whether that is none of the model's own outputs, and predictions are without it.
     """
 
@@ -68,6 +69,7 @@ class ForwardModel:
     aliases: Mapping[str, str] = field(default_factory=dict)
     scores: str | None = None
     hidden: bool = False
+    encoded: tuple[Encoded, ...] = ()
 
     @property
     def predicted(self) -> tuple[str, ...]:

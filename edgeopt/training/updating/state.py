@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from edgeopt.training.names import (
     slot_name,
 )
 from edgeopt.training.updating.groups import Need, UpdateGroup
-from edgeopt_runtime.manifest import Joined, TensorSpec, flat_spec
+from edgeopt_runtime.manifest import ENCODED, Encoded, Joined, TensorSpec, flat_spec
 
 __all__ = ["State", "initial_state"]
 
@@ -28,13 +28,20 @@ __all__ = ["State", "initial_state"]
 class State:
     """Every state tensor's description, and the values of those that a bundle stores.
 
-    Accumulators are described and start at zero, so they have no value here.
+    Accumulators are described and start at zero, so they have no value here, and neither have parameters that are
+    encoded: others stand for them.
     """
 
     tensors: dict[str, TensorSpec]
     accumulators: dict[str, TensorSpec]
     values: dict[str, np.ndarray[Any, Any]]
     joined: dict[str, Joined]
+    encoded: tuple[Encoded, ...] = ()
+
+    @property
+    def codes(self) -> frozenset[str]:
+        """Constants that weights are decoded from."""
+        return frozenset(part for entry in self.encoded for part in entry.parts)
 
     def spec(self, name: str) -> TensorSpec:
         """The description of a tensor, a joined one or an accumulator."""
@@ -48,6 +55,7 @@ def initial_state(
     buffers: Mapping[str, np.ndarray[Any, Any]],
     groups: Sequence[UpdateGroup],
     seed: int,
+    encoded: Sequence[Encoded] = (),
 ) -> State:
     """Lay out the state of a training run that has not begun.
 
@@ -99,7 +107,10 @@ def initial_state(
         raise SignatureError(f"Other tensors would be called {clash}, as parts of the model are; rename those.")
     weight_dtype = _wide(parameters[trainable[0]].dtype)
     accumulators[ACCUMULATED_WEIGHT] = TensorSpec(ACCUMULATED_WEIGHT, "accumulator", weight_dtype, ())
-    return State(tensors, accumulators, values, joined)
+    for entry in encoded:
+        tensors[entry.name] = replace(tensors[entry.name], constant=ENCODED)
+        del values[entry.name]
+    return State(tensors, accumulators, values, joined, tuple(encoded))
 
 
 def _joined(group: UpdateGroup) -> Iterator[Joined]:

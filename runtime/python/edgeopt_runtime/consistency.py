@@ -8,7 +8,8 @@ from typing import NamedTuple, NoReturn
 
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import ManifestError
-from edgeopt_runtime.manifest import GraphInput, GraphOutput, Manifest, Signature, TensorSpec, counts_draws
+from edgeopt_runtime.manifest import ENCODED, GraphInput, GraphOutput, Manifest, Signature, TensorSpec, counts_draws
+from edgeopt_runtime.narrow import parts_fit
 
 __all__ = ["check_consistency"]
 
@@ -51,6 +52,7 @@ def check_consistency(manifest: Manifest) -> None:
         _check_owner(spec, tensors)
     _check_sizes(manifest)
     _check_joined(manifest)
+    _check_encoded(manifest)
     for alias, name in manifest.aliases.items():
         if name not in tensors or tensors[name].role not in ("parameter", "buffer"):
             _fail(f"aliases.{alias}", f"is no other name of a parameter or buffer: there is no {name!r} among them")
@@ -140,6 +142,26 @@ def _check_joined(manifest: Manifest) -> None:
         kinds = {(specs[member].role, specs[member].dtype) for member in entry.members}
         if len(kinds) > 1 or specs[entry.members[0]].role not in ("optimizer", "accumulator"):
             _fail(where, "must have members of one dtype that are all optimizer state, or all accumulators")
+
+
+def _check_encoded(manifest: Manifest) -> None:
+    tensors = {spec.name: spec for spec in manifest.tensors}
+    _unique("encoded", (name for entry in manifest.encoded for name in (entry.name, *entry.parts)))
+    for entry in manifest.encoded:
+        where = f"encoded: {entry.name}"
+        spec = tensors.get(entry.name)
+        if spec is None or spec.constant != ENCODED or spec.role != "parameter":
+            _fail(where, "is not a parameter that says so of itself")
+        for part in entry.parts:
+            if part not in tensors or tensors[part].constant in (None, ENCODED) or tensors[part].role != "buffer":
+                _fail(where, f"is stored in {part!r}, and there is no constant buffer of that name")
+        if not parts_fit(entry, spec, tensors):
+            _fail(where, "has parts whose dtypes and shapes do not make such a parameter")
+    listed = {entry.name for entry in manifest.encoded}
+    if alone := next(
+        (spec.name for spec in manifest.tensors if spec.constant == ENCODED and spec.name not in listed), None
+    ):
+        _fail(f"tensors: {alone}", "is said to be encoded, but `encoded` does not say how")
 
 
 def _check_inputs(where: str, name: str, signature: Signature, names: _Names) -> None:

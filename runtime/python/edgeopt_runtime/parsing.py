@@ -11,6 +11,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Collection, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
@@ -20,9 +21,11 @@ from edgeopt_runtime.consistency import check_consistency
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import ForeignBundleError, ManifestError, UnsupportedVersionError
 from edgeopt_runtime.manifest import (
+    ENCODED,
     FORMAT,
     SCHEMA_VERSION,
     Decision,
+    Encoded,
     FileEntry,
     GraphInput,
     GraphOutput,
@@ -46,9 +49,11 @@ ROLES = ("parameter", "buffer", "optimizer", "counter", "seed")
 INPUT_KINDS = ("model", "loss")
 GRAPH_INPUT_KINDS = ("state", "batch", "hyper", "vector")
 GRAPH_OUTPUT_KINDS = ("state", "metric", "weight", "output", "check")
-CONSTANT_KINDS = ("initializer", "input")
+CONSTANT_KINDS = ("initializer", "input", ENCODED)
 RANGE_ENDS = ("at_least", "above", "at_most", "below")
 LONGEST_NAME = 1024
+# Of 4 bits.
+CODES = 16
 LARGEST_LENGTH = 2**48
 # numpy 1.26 makes arrays of at most 32 axes; those of models have up to 8.
 MOST_AXES = 32
@@ -189,7 +194,7 @@ def parse_manifest(text: str | bytes) -> Manifest:
             *("format", "schema_version", "opset", "ir_version", "minimum_onnxruntime", "producer", "tensors"),
             *("accumulators", "hyperparameters", "inputs", "outputs", "signatures", "files"),
         ),
-        ("joined", "aliases", "decisions", "checksum"),
+        ("joined", "encoded", "aliases", "decisions", "checksum"),
     )
     if "checksum" in entries:
         entries["checksum"].digest()
@@ -202,6 +207,7 @@ def parse_manifest(text: str | bytes) -> Manifest:
         tensors=entries["tensors"].array(lambda node: _tensor(node, ROLES)),
         accumulators=entries["accumulators"].array(lambda node: _tensor(node, ("accumulator",))),
         joined=entries["joined"].array(_joined) if "joined" in entries else (),
+        encoded=entries["encoded"].array(_encoded) if "encoded" in entries else (),
         aliases=_aliases(entries["aliases"]) if "aliases" in entries else {},
         hyperparameters=entries["hyperparameters"].array(_hyperparameter),
         inputs=entries["inputs"].array(_input),
@@ -285,6 +291,20 @@ def _tensor(node: Node, roles: Collection[str]) -> TensorSpec:
 def _joined(node: Node) -> Joined:
     entries = node.record(("name", "members"))
     return Joined(name=entries["name"].label(), members=entries["members"].array(Node.label))
+
+
+def _encoded(node: Node) -> Encoded:
+    entries = node.record(("name", "codes"), ("scales", "table", "block"))
+    table = tuple(float(number) for number in entries["table"].array(Node.number)) if "table" in entries else ()
+    if table and (len(table) != CODES or any(a >= b for a, b in pairwise(table))):
+        entries["table"].expected(f"{CODES} numbers in ascending order")
+    return Encoded(
+        name=entries["name"].label(),
+        codes=entries["codes"].label(),
+        scales=entries["scales"].label() if "scales" in entries else None,
+        table=table,
+        block=entries["block"].integer(1) if "block" in entries else None,
+    )
 
 
 def _aliases(node: Node) -> dict[str, str]:

@@ -418,11 +418,7 @@ class TrainingSession:
     def _current(self, role: str, instead: Mapping[str, NDArray[Any]] | None = None) -> dict[str, NDArray[Any]]:
         with self._lock:
             manifest, seen = self._engine.manifest, instead or {}
-            arrays = {
-                spec.name: seen.get(spec.name, self._engine.state.current(spec.name)).copy()
-                for spec in manifest.tensors
-                if spec.role == role
-            }
+            arrays = {name: seen.get(name, array).copy() for name, array in self._engine.weights(role)}
             return with_aliases(manifest, arrays)
 
     def load_parameters(self, parameters: Mapping[str, Any]) -> None:
@@ -443,7 +439,7 @@ class TrainingSession:
         with self._lock:
             own = by_own_name(self._engine.manifest, parameters)
             self._engine.replace_weights(own)
-            if any(not self._engine.state.is_finite(name) for name in own):
+            if any(name in self._engine.state.specs and not self._engine.state.is_finite(name) for name in own):
                 self._engine.note_not_finite("`load_parameters` put it there")
             view = self._engine.manifest.signatures.get("view")
             averaged = [] if view is None else [port.tensor for port in view.outputs if port.tensor in own]

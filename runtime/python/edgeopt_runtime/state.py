@@ -66,7 +66,8 @@ class StateBuffers:
 
     def __init__(self, manifest: Manifest, values: Mapping[str, NDArray[Any]]) -> None:
         memory = manifest.memory
-        self.specs = {spec.name: spec for spec in (*manifest.tensors, *manifest.accumulators, *memory)}
+        stored = (*manifest.changing, *manifest.constants, *manifest.accumulators)
+        self.specs = {spec.name: spec for spec in (*stored, *memory)}
         self.sides = self.moves = 0
         self._buffers: dict[tuple[str, bool], NDArray[Any]] = {}
         self._values: dict[tuple[str, bool, tuple[int, ...]], onnxruntime.OrtValue] = {}
