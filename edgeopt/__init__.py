@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgeopt import (
+        adapters,
         bilevel,
         bundle,
         compat,
@@ -33,6 +34,7 @@ __all__ = [
     "Bundle",
     "TrainingSession",
     "__version__",
+    "adapters",
     "bilevel",
     "bundle",
     "compat",

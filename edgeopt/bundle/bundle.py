@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from edgeopt.bundle.inspection import Report, inspect
 from edgeopt_runtime import BundleContents, TrainingSession, pack_bundle, read_bundle, write_bundle
+from edgeopt_runtime.adapters import read_adapters, write_adapters
 from edgeopt_runtime.calls import no_attribute
 from edgeopt_runtime.manifest import Decision, Manifest
 
@@ -86,6 +87,14 @@ class Bundle:
     def to_bytes(self) -> bytes:
         """The bytes that `save` would write to one file. Raises what `save` raises, but for `StorageError`."""
         return pack_bundle(self.manifest, _serialized(self.graphs), self.state)
+
+    def save_adapters(self, path: str | os.PathLike[str]) -> None:
+        """Write the adapters by themselves, in PEFT's layout. See `TrainingSession.save_adapters`, also for errors."""
+        write_adapters(path, self.manifest, self.state)
+
+    def load_adapters(self, path: str | os.PathLike[str]) -> Bundle:
+        """A bundle like this one with the adapters of a folder. See `TrainingSession.load_adapters`, for errors too."""
+        return replace(self, state={**self.state, **read_adapters(path, self.manifest)})
 
     def contents(self) -> BundleContents:
         """The bundle as the runtime takes it."""

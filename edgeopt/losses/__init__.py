@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgeopt.losses.base import ArraySpec, Loss
+from edgeopt.losses.base import ArraySpec, Each, ElementwiseLoss, Loss
 from edgeopt.losses.binary import BCEWithLogits, BinaryFocal, Hinge
 from edgeopt.losses.classification import NLL, Focal, MultiMargin
 from edgeopt.losses.cross_entropy import CrossEntropy
@@ -12,6 +12,7 @@ from edgeopt.losses.numerics import logsumexp
 from edgeopt.losses.overlap import Dice, Tversky
 from edgeopt.losses.registry import LOSS, LOSSES
 from edgeopt.losses.regression import L1, MSE, Huber, LogCosh, Quantile, SmoothL1
+from edgeopt.losses.weighted import WeightedSum
 
 __all__ = [
     "CTC",
@@ -25,6 +26,8 @@ __all__ = [
     "BinaryFocal",
     "CrossEntropy",
     "Dice",
+    "Each",
+    "ElementwiseLoss",
     "Focal",
     "Hinge",
     "Huber",
@@ -36,5 +39,6 @@ __all__ = [
     "Quantile",
     "SmoothL1",
     "Tversky",
+    "WeightedSum",
     "logsumexp",
 ]

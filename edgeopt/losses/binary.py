@@ -43,14 +43,14 @@ class BCEWithLogits(ElementwiseLoss):
         if self.pos_weight is not None:
             object.__setattr__(self, "pos_weight", number_or_tuple("pos_weight", self.pos_weight))
 
-    def targets(self, prediction: ArraySpec) -> tuple[ArraySpec, ...]:
+    def targets(self, prediction: ArraySpec, *others: ArraySpec) -> tuple[ArraySpec, ...]:
         """Return one target like the prediction."""
         if isinstance(self.pos_weight, tuple) and prediction.shape[-1:] != (len(self.pos_weight),):
             raise SignatureError(
                 f"BCEWithLogits has {len(self.pos_weight)} positive weights, one for each entry of the last axis, but "
                 f"the logits have shape {prediction.shape}"
             )
-        return super().targets(prediction)
+        return super().targets(prediction, *others)
 
     def elementwise(self, xp: Namespace, prediction: Array, target: Array) -> Array:
         """Return the losses."""

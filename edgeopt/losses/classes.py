@@ -57,9 +57,9 @@ class Labels(NamedTuple):
         shape = (self.classes,) + (1,) * (scores.ndim - self.axis - 1)
         return xp.reshape(xp.asarray(numbers, dtype=scores.dtype), shape)
 
-    def total(self, xp: Namespace, losses: Array) -> Array:
-        """The sum over the positions that count; NaN if one of them has a label that is no class."""
-        return xp.sum(xp.where(self.counted, xp.where(self.is_class, losses, float("nan")), 0.0))
+    def counting(self, xp: Namespace, losses: Array) -> Array:
+        """The losses of the positions that count, 0 elsewhere; NaN where a label that counts is no class."""
+        return xp.where(self.counted, xp.where(self.is_class, losses, float("nan")), 0.0)
 
 
 def find_classes(owner: str, shape: Sequence[int | str], axis: int, weight: Sequence[float] | None) -> tuple[int, int]:

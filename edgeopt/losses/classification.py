@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from edgeopt.array_types import Array, Namespace
 from edgeopt.checks import number_tuple, positive, require
-from edgeopt.losses.base import ArraySpec, Expectation, Loss
+from edgeopt.losses.base import ArraySpec, Each, Expectation, Loss
 from edgeopt.losses.classes import Labels, find_classes, label_spec, labels_among
 from edgeopt.losses.numerics import logsumexp
 
@@ -32,22 +32,22 @@ class _ClassLoss(Loss):
         if self.weight is not None:
             object.__setattr__(self, "weight", number_tuple("weight", self.weight))
 
-    def targets(self, prediction: ArraySpec) -> tuple[ArraySpec, ...]:
+    def targets(self, prediction: ArraySpec, *others: ArraySpec) -> tuple[ArraySpec, ...]:
         """Return the labels: int64, in the scores' shape without the class axis."""
         axis, classes = find_classes(type(self).__name__, prediction.shape, self.class_axis, self.weight)
         return (label_spec(prediction, self.target, axis, classes, self.ignore_index),)
 
-    def sum_and_weight(self, xp: Namespace, prediction: Array, *targets: Array) -> tuple[Array, Array]:
-        """Sum the positions' losses, each times the weight of its class, and count or weigh the positions."""
+    def each(self, xp: Namespace, prediction: Array, *targets: Array) -> Each:
+        """Return the positions' losses, each times the weight of its class, and what each weighs."""
         (target,) = targets
         axis, classes = find_classes(type(self).__name__, prediction.shape, self.class_axis, self.weight)
         labels = labels_among(xp, prediction, target, axis, classes, self.ignore_index)
         loss = self.positions(xp, prediction, labels)
         counts = xp.astype(labels.counted, prediction.dtype)
         if self.weight is None:
-            return labels.total(xp, loss), xp.sum(counts)
+            return Each(labels.counting(xp, loss), counts)
         weight = labels.of_label(xp, labels.along_classes(xp, self.weight, prediction))
-        return labels.total(xp, weight * loss), xp.sum(counts * weight if self.mean_by_weight else counts)
+        return Each(labels.counting(xp, weight * loss), counts * weight if self.mean_by_weight else counts)
 
     #: Whether the mean divides by the sum of the weights, and not by the number of positions.
     mean_by_weight: ClassVar[bool] = False

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from edgeopt.array_types import Array, Namespace
 from edgeopt.checks import fraction, number_tuple
-from edgeopt.losses.base import ArraySpec, Expectation, Loss
+from edgeopt.losses.base import ArraySpec, Each, Expectation, Loss
 from edgeopt.losses.classes import MANY_CLASSES, find_classes, label_spec, labels_among
 from edgeopt.losses.numerics import log_softmax, logsumexp
 
@@ -50,13 +50,13 @@ class CrossEntropy(Loss):
         if self.weight is not None:
             object.__setattr__(self, "weight", number_tuple("weight", self.weight))
 
-    def targets(self, prediction: ArraySpec) -> tuple[ArraySpec, ...]:
+    def targets(self, prediction: ArraySpec, *others: ArraySpec) -> tuple[ArraySpec, ...]:
         """Return the labels: int64, in the logits' shape without the class axis."""
         axis, classes = find_classes("CrossEntropy", prediction.shape, self.class_axis, self.weight)
         return (label_spec(prediction, self.target, axis, classes, self.ignore_index),)
 
-    def sum_and_weight(self, xp: Namespace, prediction: Array, *targets: Array) -> tuple[Array, Array]:
-        """Sum the positions' losses and their weights."""
+    def each(self, xp: Namespace, prediction: Array, *targets: Array) -> Each:
+        """Return the positions' losses and what they weigh."""
         (target,) = targets
         axis, classes = find_classes("CrossEntropy", prediction.shape, self.class_axis, self.weight)
         labels = labels_among(xp, prediction, target, axis, classes, self.ignore_index)
@@ -80,4 +80,4 @@ class CrossEntropy(Loss):
             loss = (1.0 - self.label_smoothing) * loss + (self.label_smoothing / classes) * smooth
 
         counts = xp.astype(labels.counted, prediction.dtype)
-        return labels.total(xp, loss), xp.sum(counts if self.weight is None else counts * label_weight)
+        return Each(labels.counting(xp, loss), counts if self.weight is None else counts * label_weight)

@@ -10,7 +10,7 @@ from edgeopt.array_types import Array, Namespace
 from edgeopt.checks import require
 from edgeopt.control import loop
 from edgeopt.errors import SignatureError
-from edgeopt.losses.base import ArraySpec, Expectation, Loss
+from edgeopt.losses.base import ArraySpec, Each, Expectation, Loss
 from edgeopt.losses.numerics import logsumexp, preceding
 
 __all__ = ["CTC"]
@@ -54,7 +54,7 @@ class CTC(Loss):
         names = {self.target, self.input_lengths, self.target_lengths}
         require(all(names) and len(names) == 3, "target, input_lengths and target_lengths must be different names")
 
-    def targets(self, prediction: ArraySpec) -> tuple[ArraySpec, ...]:
+    def targets(self, prediction: ArraySpec, *others: ArraySpec) -> tuple[ArraySpec, ...]:
         """Return labels and both lengths."""
         shape = prediction.shape
         if len(shape) != 3 or not isinstance(shape[2], int):
@@ -71,18 +71,14 @@ class CTC(Loss):
             ArraySpec(self.target_lengths, "int64", (batch,)),
         )
 
-    def terms(self, xp: Namespace, prediction: Array, *targets: Array) -> tuple[Array, Array]:
-        """Return the sum of the losses and 1; for the mean, of each loss over its number of labels, and the batch."""
-        losses, lengths = self._losses(xp, prediction, *targets), xp.astype(targets[2], prediction.dtype)
-        if self.reduction == "sum":
-            total = xp.sum(losses)
-            return total, xp.ones_like(total)
-        return xp.sum(losses / xp.clip(lengths, 1.0, None)), xp.sum(xp.ones_like(lengths))
+    def samples(self, prediction: ArraySpec, *others: ArraySpec) -> int | str:
+        """See `Loss`."""
+        return prediction.shape[1 if self.time_first else 0]
 
-    def sum_and_weight(self, xp: Namespace, prediction: Array, *targets: Array) -> tuple[Array, Array]:
-        """Sum the losses, and count the sequences."""
-        losses = self._losses(xp, prediction, *targets)
-        return xp.sum(losses), xp.sum(xp.ones_like(losses))
+    def each(self, xp: Namespace, prediction: Array, *targets: Array) -> Each:
+        """Return the sequences' losses; for the mean, each over its number of labels."""
+        losses, lengths = self._losses(xp, prediction, *targets), xp.astype(targets[2], prediction.dtype)
+        return Each(losses if self.reduction == "sum" else losses / xp.clip(lengths, 1.0, None))
 
     def _losses(self, xp: Namespace, prediction: Array, *targets: Array) -> Array:
         """The loss of each sequence.

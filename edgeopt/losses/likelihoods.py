@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from edgeopt.array_types import Array, Namespace
 from edgeopt.checks import positive, require
-from edgeopt.losses.base import ElementwiseLoss, Expectation
+from edgeopt.losses.base import Each, ElementwiseLoss, Expectation
 
 __all__ = ["KLDivergence", "PoissonNLL"]
 
@@ -76,10 +76,9 @@ class KLDivergence(ElementwiseLoss):
         # Not target·(log target - x): a prediction of -inf where the target is 0 must not give NaN.
         return entropy - target * xp.where(target > 0.0, prediction, 0.0)
 
-    def sum_and_weight(self, xp: Namespace, prediction: Array, *targets: Array) -> tuple[Array, Array]:
-        """Sum the terms, and count elements or samples."""
-        total, count = super().sum_and_weight(xp, prediction, *targets)
+    def each(self, xp: Namespace, prediction: Array, *targets: Array) -> Each:
+        """Return the terms, or their sum for each sample."""
+        each = super().each(xp, prediction, *targets)
         if self.mean_over == "samples" and prediction.ndim > 1:
-            ones = xp.ones_like(prediction)
-            count = xp.sum(xp.max(ones, axis=tuple(range(1, prediction.ndim))))
-        return total, count
+            return Each(xp.sum(each.values, axis=tuple(range(1, prediction.ndim))))
+        return each

@@ -9,7 +9,7 @@ from typing import ClassVar
 from edgeopt.array_types import Array, Namespace
 from edgeopt.checks import at_least
 from edgeopt.errors import SignatureError
-from edgeopt.losses.base import ArraySpec, Expectation, Loss, require_same_rank
+from edgeopt.losses.base import ArraySpec, Each, Expectation, Loss, require_same_rank
 from edgeopt.losses.classes import find_classes, label_spec, labels_among
 from edgeopt.losses.numerics import logsumexp, sigmoid
 
@@ -41,7 +41,7 @@ class _Overlap(Loss):
         super().__post_init__()
         at_least("smooth", self.smooth, 0.0)
 
-    def targets(self, prediction: ArraySpec) -> tuple[ArraySpec, ...]:
+    def targets(self, prediction: ArraySpec, *others: ArraySpec) -> tuple[ArraySpec, ...]:
         """Return the mask, or the labels."""
         name = type(self).__name__
         if len(prediction.shape) < 3:
@@ -54,8 +54,8 @@ class _Overlap(Loss):
         axis, classes = find_classes(name, prediction.shape, 1, None)
         return (label_spec(prediction, self.target, axis, classes, self.ignore_index),)
 
-    def sum_and_weight(self, xp: Namespace, prediction: Array, *targets: Array) -> tuple[Array, Array]:
-        """Sum the losses of samples and classes, and count these."""
+    def each(self, xp: Namespace, prediction: Array, *targets: Array) -> Each:
+        """Return the losses of samples and classes."""
         (target,) = targets
         if self.binary:
             require_same_rank(type(self).__name__, prediction.ndim, target.ndim)
@@ -65,7 +65,7 @@ class _Overlap(Loss):
         positions = tuple(range(2, prediction.ndim))
         hit, predicted, wanted = (xp.sum(each, axis=positions) for each in (probability * mask, probability, mask))
         losses = 1.0 - self.overlap(hit, predicted - hit, wanted - hit)
-        return xp.sum(losses), xp.sum(xp.ones_like(losses))
+        return Each(losses)
 
     def _soft_masks(self, xp: Namespace, scores: Array, target: Array) -> tuple[Array, Array]:
         axis, classes = find_classes(type(self).__name__, scores.shape, 1, None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from edgeopt.array_types import Array, Namespace
 from edgeopt.checks import number_or_tuple, positive, require
 from edgeopt.errors import SignatureError
-from edgeopt.losses.base import ArraySpec, ElementwiseLoss, Loss, require_same_rank
+from edgeopt.losses.base import ArraySpec, Each, ElementwiseLoss, Loss, require_same_rank
 
 __all__ = ["L1", "MSE", "Huber", "LogCosh", "Quantile", "SmoothL1"]
 
@@ -103,7 +103,7 @@ class Quantile(Loss):
         inside = all(0 < each < 1 for each in (self.q if isinstance(self.q, tuple) else (self.q,)))
         require(inside, f"q must be between 0 and 1, got {self.q!r}")
 
-    def targets(self, prediction: ArraySpec) -> tuple[ArraySpec, ...]:
+    def targets(self, prediction: ArraySpec, *others: ArraySpec) -> tuple[ArraySpec, ...]:
         """Return one target like the prediction, without the axis of quantiles."""
         if not isinstance(self.q, tuple):
             return (prediction._replace(name=self.target),)
@@ -114,8 +114,8 @@ class Quantile(Loss):
             )
         return (prediction._replace(name=self.target, shape=prediction.shape[:-1]),)
 
-    def sum_and_weight(self, xp: Namespace, prediction: Array, *targets: Array) -> tuple[Array, Array]:
-        """Sum the elements' losses and count them."""
+    def each(self, xp: Namespace, prediction: Array, *targets: Array) -> Each:
+        """Return the elements' losses."""
         (target,) = targets
         tilt: Array
         if isinstance(self.q, tuple):
@@ -126,5 +126,4 @@ class Quantile(Loss):
         require_same_rank("Quantile", prediction.ndim, target.ndim)
         difference = target - prediction
         # max(q·d, (q - 1)·d), the sides' mean at 0 whatever an autodiff makes of ties of max.
-        losses = 0.5 * xp.abs(difference) + tilt * difference
-        return xp.sum(losses), xp.sum(xp.ones_like(losses))
+        return Each(0.5 * xp.abs(difference) + tilt * difference)

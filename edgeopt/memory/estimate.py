@@ -178,8 +178,9 @@ def _layers(manifest: Manifest, held: tuple[Held, ...]) -> tuple[LayerMemory, ..
         row = rows.setdefault(layer, {})
         row[column] = row.get(column, 0) + nbytes
 
-    for spec in manifest.tensors:
-        layer = (spec.parameter or spec.name).rpartition(".")[0] or "(model)"
+    of = {part: entry.name for entry in manifest.encoded for part in entry.parts}
+    for spec in (*manifest.changing, *manifest.constants):
+        layer = (spec.parameter or of.get(spec.name, spec.name)).rpartition(".")[0] or "(model)"
         if spec.role in ("parameter", "buffer"):
             add(layer, "parameters", spec.nbytes)
             if spec.trainable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgeopt.metrics.accuracy import Accuracy
-from edgeopt.metrics.base import Metric
+from edgeopt.metrics.base import MeanMetric, Metric
 from edgeopt.metrics.registry import METRIC, METRICS
 
-__all__ = ["METRIC", "METRICS", "Accuracy", "Metric"]
+__all__ = ["METRIC", "METRICS", "Accuracy", "MeanMetric", "Metric"]

@@ -9,13 +9,13 @@ from typing import ClassVar
 from edgeopt.array_types import Array, Namespace
 from edgeopt.errors import SignatureError
 from edgeopt.losses import ArraySpec, CrossEntropy, Loss
-from edgeopt.metrics.base import Metric
+from edgeopt.metrics.base import MeanMetric
 
 __all__ = ["Accuracy"]
 
 
 @dataclass(frozen=True)
-class Accuracy(Metric):
+class Accuracy(MeanMetric):
     """Share of labelled positions whose largest logit along `class_axis` is that of the label.
 
     Of equal logits the first wins. Positions labelled `ignore_index` do not count; any other label that is no class

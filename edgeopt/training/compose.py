@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from importlib.metadata import version
 
-import onnx_ir as ir
-
 from edgeopt.errors import SignatureError
-from edgeopt.losses import ArraySpec, Loss
+from edgeopt.losses import Loss
 from edgeopt.metrics import Metric
 from edgeopt.optimizers import OptimizerLike, as_groups
-from edgeopt.tracing import IR_VERSION, OPSET, to_numpy_dtype
-from edgeopt.tracing.shapes import from_ir
+from edgeopt.tracing import IR_VERSION, OPSET
 from edgeopt.training.constants import with_constants
+from edgeopt.training.examining.decisions import decided, listed
 from edgeopt.training.examining.statistics import BatchNorm, hold_statistics
 from edgeopt.training.examining.suitability import unsuitable_output
-from edgeopt.training.examining.unreached import find_unreached
-from edgeopt.training.forward import ForwardGraph, ForwardModel
+from edgeopt.training.examining.unreached import find_unreached, reached
+from edgeopt.training.forward import ForwardModel
 from edgeopt.training.graphs.signatures import OPTIONAL, SIGNATURES
 from edgeopt.training.narrowing import FrozenWeights, narrowed
+from edgeopt.training.objective import Objective, resolve_objective
 from edgeopt.training.plan import Plan, select_trainable
+from edgeopt.training.reports import resolve_metrics
 from edgeopt.training.updating.blocks import BLOCK_SIZE
 from edgeopt.training.updating.groups import not_frozen, resolve
 from edgeopt.training.updating.state import initial_state
 from edgeopt.training.updating.units import JOINED_SIZE
 from edgeopt.transforms import Transform
 from edgeopt_runtime import BundleContents
-from edgeopt_runtime.manifest import InputSpec, Manifest, OutputSpec
+from edgeopt_runtime.manifest import Decision, InputSpec, Manifest, OutputSpec
 
 __all__ = ["MINIMUM_ONNXRUNTIME", "compose"]
 
@@ -57,12 +57,12 @@ def compose(
 
     Args:
         model: The forward computation in both modes.
-        loss: What is minimised; reads one output of the model and the targets it asks for.
+        loss: What is minimised; reads outputs of the model and the targets it asks for.
         optimizer: The update rule with its schedule; or groups of parameters with theirs, see `ParameterGroups`.
         transforms: What happens to gradients before the update, in order.
         metrics: What is reported beside the loss.
         trainable: Patterns of parameter names; None for all that are not frozen.
-        output: The model output that loss and metrics read; the first by default.
+        output: The model output that loss and metrics read which name none; the first by default.
         seed: Start of the random numbers that dropout draws on the device.
         joined_size: Parameters of at most so many elements are updated together where the rule allows it.
         block_size: Large parameters are updated in blocks of about so many elements where the rule allows it, which is
@@ -79,41 +79,37 @@ def compose(
         UnsupportedOperatorError: The gradient needs an operator without a rule.
         UnsupportedModelError: No gradient reaches any parameter.
     """
-    outputs = [
-        OutputSpec(name, spec.dtype, spec.shape) for name, spec in _specs(model.evaluate, model.predicted).items()
-    ]
-    chosen = output or model.scores or model.train.outputs[0]
-    for graph, mode in ((model.train, "training"), (model.evaluate, "evaluation")):
-        if chosen not in graph.outputs:
-            raise SignatureError(
-                f"The model has no output {chosen!r} in {mode}; its outputs there are {list(graph.outputs)}."
-            )
+    outputs = [OutputSpec(name, spec.dtype, spec.shape) for name, spec in model.evaluate.specs(model.predicted).items()]
+    chosen = output or model.default_output
     rules = as_groups(optimizer)
     selected = {name: model.parameters[name] for name in select_trainable(model, trainable)}
     trained = not_frozen(rules, selected)
     model = hold_statistics(model, trained, batch_norm)
     model = narrowed(model, trained, frozen_weights)
-    unreached, decisions = find_unreached(model.train, chosen, trained)
+    returned = model.train.specs(model.train.outputs)
+    objective = resolve_objective(loss, chosen, returned)
+    left_out = _only_in_training(model, objective)
+    unreached, decisions = find_unreached(model.train, objective.outputs, trained)
     plan = Plan(
-        loss=loss,
+        objective=objective,
         groups=resolve(rules, selected, joined_size, unreached, block_size),
         transforms=tuple(transforms),
-        metrics=tuple(metrics),
-        output=chosen,
+        metrics=resolve_metrics(metrics, objective, chosen, returned),
         recompute=recompute if isinstance(recompute, str) else tuple(recompute),
     )
     inputs = [
-        InputSpec(name, "model", spec.dtype, spec.shape)
-        for name, spec in _specs(model.train, model.train.inputs).items()
+        InputSpec(name, "model", spec.dtype, spec.shape) for name, spec in model.train.specs(model.train.inputs).items()
     ]
-    prediction = _specs(model.train, (chosen,))[chosen]
-    targets = _targets(plan, prediction, inputs)
-    decisions += unsuitable_output(model, chosen, loss)
-    state = initial_state(model.parameters, model.buffers, plan.groups, seed, model.encoded)
+    targets = _targets(plan, inputs)
+    _refuse_measurements(plan)
+    decisions += left_out
+    decisions += [found for term in objective.terms for found in unsuitable_output(model, term)]
+    reached = [_reached(model, objective, share, trained) for share in range(1, objective.shares)]
+    state = initial_state(model.parameters, model.buffers, plan.groups, seed, reached, model.encoded)
     wanted = [name for name in SIGNATURES if name in signatures or (name in OPTIONAL and hessian_vector)]
-    graphs = {name: SIGNATURES[name](model, plan, state, targets) for name in wanted}
-    # A graph of views that shows nothing is none.
-    built = {name: graph for name, graph in graphs.items() if graph.signature.outputs}
+    graphs = {name: SIGNATURES[name](model, plan, state) for name in wanted}
+    # A graph of views that shows nothing is none, and a model without adapters merges nothing.
+    built = {name: graph for name, graph in graphs.items() if graph is not None and graph.signature.outputs}
     manifest = Manifest(
         opset=OPSET,
         ir_version=IR_VERSION,
@@ -123,6 +119,7 @@ def compose(
         joined=tuple(state.joined.values()),
         encoded=state.encoded,
         aliases={alias: name for alias, name in model.aliases.items() if name in state.tensors},
+        adapters=model.adapters,
         hyperparameters=tuple(plan.hyperparameters()),
         inputs=(*inputs, *targets),
         outputs=tuple(outputs),
@@ -137,31 +134,46 @@ def compose(
     )
 
 
-def _specs(graph: ForwardGraph, names: Sequence[str]) -> dict[str, ArraySpec]:
-    """dtype and shape of inputs or outputs; an unnamed dimension gets a name of its own."""
-    values: dict[str, ir.Value] = {value.name or "": value for value in graph.model.graph.inputs}
-    values.update(
-        zip((*graph.outputs, *graph.updated_buffers, *graph.updated_parameters), graph.model.graph.outputs, strict=True)
-    )
-    specs = {}
-    for name in names:
-        value = values[name]
-        if value.dtype is None or value.shape is None:
-            raise SignatureError(f"The type or rank of {name!r} is not known.")
-        shape = tuple(f"{name}_dim_{axis}" if dim is None else dim for axis, dim in enumerate(from_ir(value.shape)))
-        specs[name] = ArraySpec(name, to_numpy_dtype(value.dtype).name, shape)
-    return specs
+def _targets(plan: Plan, inputs: Sequence[InputSpec]) -> tuple[InputSpec, ...]:
+    names = [spec.name for spec in inputs]
+    for term in plan.objective.terms:
+        for target in term.inputs:
+            if target.name in names:
+                raise SignatureError(
+                    f"The loss's input {target.name!r} has the name of a model input; rename it: "
+                    f"{type(term.loss).__name__}(target='...')."
+                )
+    return plan.objective.inputs
 
 
-def _targets(plan: Plan, prediction: ArraySpec, inputs: Sequence[InputSpec]) -> list[InputSpec]:
-    specs = plan.loss.targets(prediction)
-    for metric in plan.metrics:
-        metric.check(plan.loss, prediction, specs)
-    targets = [InputSpec(spec.name, "loss", *spec[1:]) for spec in specs]
-    for target in targets:
-        if target.name in [spec.name for spec in inputs]:
-            raise SignatureError(
-                f"The loss's input {target.name!r} has the name of a model input; rename it: "
-                f"{type(plan.loss).__name__}(target='...')."
-            )
-    return targets
+def _refuse_measurements(plan: Plan) -> None:
+    """What is measured is divided by the weight of the loss, of which there must be one."""
+    need = next(plan.measurements(), None)
+    if need is not None and plan.objective.shares > 1:
+        raise SignatureError(
+            f"The optimizer has {type(need.kind).__name__} measured, which takes losses that are divided by the same "
+            f"weight; these are means over {plan.objective.shares} different ones. Take another optimizer, or losses "
+            "that count the same."
+        )
+
+
+def _only_in_training(model: ForwardModel, objective: Objective) -> list[Decision]:
+    """What to say about losses of outputs that only training has, such as those of auxiliary heads.
+
+    Raises:
+        SignatureError: There are no others.
+    """
+    there = model.evaluate.outputs
+    missing = [term for term in objective.terms if not set(term.outputs) <= set(there)]
+    if len(missing) == len(objective.terms):
+        (name, *_) = (name for name in missing[0].outputs if name not in there)
+        raise SignatureError(f"The model has no output {name!r} in evaluation; its outputs there are {list(there)}.")
+    if not missing:
+        return []
+    names = [term.name for term in missing]
+    return [decided("loss", names, f"Evaluation reports the loss without {listed(names)}: only training has that.")]
+
+
+def _reached(model: ForwardModel, objective: Objective, share: int, trained: Sequence[str]) -> frozenset[str]:
+    """The parameters that the losses of one share have a gradient for."""
+    return reached(model.train, objective.outputs_of(share)) & frozenset(trained)

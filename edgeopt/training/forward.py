@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,9 +10,13 @@ import numpy as np
 import onnx_ir as ir
 
 from edgeopt.canonical.copies import copied
-from edgeopt_runtime.manifest import Decision, Encoded
+from edgeopt.errors import SignatureError
+from edgeopt.losses import ArraySpec
+from edgeopt.tracing import shapes
+from edgeopt.tracing.array import to_numpy_dtype
+from edgeopt_runtime.manifest import AdapterSpec, Decision, Encoded
 
-__all__ = ["ForwardGraph", "ForwardModel"]
+__all__ = ["ForwardGraph", "ForwardModel", "Merging"]
 
 
 @dataclass(frozen=True)
@@ -36,9 +40,43 @@ class ForwardGraph:
     updated_buffers: tuple[str, ...] = ()
     updated_parameters: tuple[str, ...] = ()
 
+    def specs(self, names: Sequence[str]) -> dict[str, ArraySpec]:
+        """dtype and shape of inputs or outputs; an unnamed dimension gets a name of its own.
+
+        Raises:
+            SignatureError: The type or rank of one is not known.
+        """
+        values: dict[str, ir.Value] = {value.name or "": value for value in self.model.graph.inputs}
+        results = (*self.outputs, *self.updated_buffers, *self.updated_parameters)
+        values.update(zip(results, self.model.graph.outputs, strict=True))
+        specs = {}
+        for name in names:
+            value = values[name]
+            if value.dtype is None or value.shape is None:
+                raise SignatureError(f"The type or rank of {name!r} is not known.")
+            dims = shapes.from_ir(value.shape)
+            shape = tuple(f"{name}_dim_{axis}" if dim is None else dim for axis, dim in enumerate(dims))
+            specs[name] = ArraySpec(name, to_numpy_dtype(value.dtype).name, shape)
+        return specs
+
     def copy(self) -> ir.Graph:
         """The graph again, to be built upon."""
         return copied(self.model).graph
+
+
+@dataclass(frozen=True)
+class Merging:
+    """How a model with adapters becomes one without.
+
+    Attributes:
+        merge: From parameters to the weights that the plain model needs in place of its own.
+        plain: The model for prediction without adapters; it reads those weights under the names that they have there.
+        places: These names, each with that of the parameter that it stands for.
+    """
+
+    merge: ForwardGraph
+    plain: ForwardGraph
+    places: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -57,6 +95,8 @@ class ForwardModel:
         scores: The output that the loss reads unless told otherwise, if not the first: logits in front of a Softmax.
         encoded: The parameters that the graphs read in fewer bits, from buffers in their place.
         hidden: Whether that is none of the model's own outputs, and predictions are without it.
+        adapters: What was put beside its layers, for the manifest.
+        merging: How to get rid of them again, if they added anything.
     """
 
     train: ForwardGraph
@@ -70,6 +110,13 @@ class ForwardModel:
     scores: str | None = None
     hidden: bool = False
     encoded: tuple[Encoded, ...] = ()
+    adapters: tuple[AdapterSpec, ...] = ()
+    merging: Merging | None = None
+
+    @property
+    def default_output(self) -> str:
+        """The output that the loss reads unless told otherwise."""
+        return self.scores or self.train.outputs[0]
 
     @property
     def predicted(self) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from edgeopt.quantization.maps import NF4
 from edgeopt.tracing import Array, Tracer, op
 from edgeopt.tracing.marks import REGION
 from edgeopt.tracing.site import Site
-from edgeopt.training.forward import ForwardGraph, ForwardModel
+from edgeopt.training.forward import ForwardGraph, ForwardModel, Merging
 from edgeopt_runtime.manifest import Decision, Encoded, TensorSpec
 from edgeopt_runtime.narrow import decoded, encoded
 
@@ -89,6 +89,7 @@ def narrowed(model: ForwardModel, trained: Collection[str], kind: FrozenWeights)
         model,
         train=_rewritten(model.train, narrow),
         evaluate=_rewritten(model.evaluate, narrow),
+        merging=None if model.merging is None else _merging(model.merging, narrow),
         parameters={name: values.get(name, value) for name, value in model.parameters.items()},
         buffers={**model.buffers, **{part: array for one in narrow for part, array in one.parts.items()}},
         encoded=tuple(one.entry for one in narrow),
@@ -147,6 +148,9 @@ def _rewritten(forward: ForwardGraph, narrow: Collection[_Narrow]) -> ForwardGra
         weight = by_name.get(one.entry.name)
         if weight is None:
             continue
+        if not weight.uses() and not weight.is_graph_output():
+            model.graph.inputs.remove(weight)
+            continue
         arrays = {name: tracer.input(name, array.dtype, array.shape) for name, array in one.parts.items()}
         before = set(model.graph)
         with tracer.scope(one.entry.name):
@@ -157,6 +161,10 @@ def _rewritten(forward: ForwardGraph, narrow: Collection[_Narrow]) -> ForwardGra
         model.graph.inputs.remove(weight)
     model.graph.sort()
     return replace(forward, model=model)
+
+
+def _merging(merging: Merging, narrow: Collection[_Narrow]) -> Merging:
+    return replace(merging, merge=_rewritten(merging.merge, narrow), plain=_rewritten(merging.plain, narrow))
 
 
 def _replace(tracer: Tracer, weight: ir.Value, one: _Narrow, arrays: Mapping[str, Array]) -> None:

@@ -6,11 +6,12 @@ import fnmatch
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from edgeopt.errors import ParameterPatternError, SignatureError
-from edgeopt.losses import Loss
-from edgeopt.metrics import Metric
+from edgeopt.errors import ParameterPatternError
 from edgeopt.schedules import SCHEDULES, Schedule
 from edgeopt.training.forward import ForwardModel
+from edgeopt.training.names import snake_case
+from edgeopt.training.objective import Objective
+from edgeopt.training.reports import ResolvedMetric
 from edgeopt.training.updating.groups import Need, UpdateGroup, no_match
 from edgeopt.training.updating.units import Unit
 from edgeopt.transforms import Transform
@@ -24,26 +25,18 @@ class Plan:
     """The settings of one training step.
 
     Attributes:
-        loss: What is minimised.
+        objective: What is minimised.
         groups: The trainable parameters under their rules.
         transforms: What happens to the gradients before the update, in order.
         metrics: What is reported beside the loss.
-        output: Name of the model output that loss and metrics read.
         recompute: Which activations are computed again in the backward pass: "auto", or patterns of node names.
     """
 
-    loss: Loss
+    objective: Objective
     groups: tuple[UpdateGroup, ...]
     transforms: tuple[Transform, ...]
-    metrics: tuple[Metric, ...]
-    output: str
+    metrics: tuple[ResolvedMetric, ...]
     recompute: str | tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        names = [metric.name for metric in self.metrics]
-        repeated = sorted({name for name in names if names.count(name) > 1 or name in ("loss", "lr")})
-        if repeated:
-            raise SignatureError(f"Several reported values would be called {repeated}; use each metric once.")
 
     @property
     def trainable(self) -> tuple[str, ...]:
@@ -72,14 +65,14 @@ class Plan:
 
     def transform_name(self, position: int) -> str:
         """`clip_by_value`, and `clip_by_value_2` for the second of its kind."""
-        kinds = [_snake_case(type(transform).__name__) for transform in self.transforms]
+        kinds = [snake_case(type(transform).__name__) for transform in self.transforms]
         earlier = kinds[:position].count(kinds[position])
         return f"{kinds[position]}_{earlier + 1}" if earlier else kinds[position]
 
     def provenance(self) -> dict[str, str]:
         """The choices in words, for the manifest."""
         return {
-            "loss": type(self.loss).__name__,
+            "loss": ", ".join(type(term.loss).__name__ for term in self.objective.terms),
             **group_provenance(self.groups),
             "transforms": ", ".join(type(transform).__name__ for transform in self.transforms),
         }
@@ -100,10 +93,6 @@ def group_provenance(groups: Sequence[UpdateGroup]) -> dict[str, str]:
 
 def _schedule_name(schedule: Schedule) -> str:
     return next((key for key, value in SCHEDULES.items() if value is type(schedule)), type(schedule).__name__)
-
-
-def _snake_case(name: str) -> str:
-    return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
 
 
 def select_trainable(model: ForwardModel, patterns: str | Iterable[str] | None) -> tuple[str, ...]:

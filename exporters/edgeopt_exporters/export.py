@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from edgeopt.adapters import ADAPTER, Adapter
 from edgeopt.bundle import Bundle
 from edgeopt.components import described
 from edgeopt.errors import ConfigurationError, SignatureError
@@ -20,6 +21,7 @@ from edgeopt.metrics import METRIC, Metric
 from edgeopt.optimizers import OptimizerLike
 from edgeopt.training import BatchNorm, ForwardModel, FrozenWeights, check_format, compose
 from edgeopt.transforms import Transform
+from edgeopt_exporters.adapting import adapted, checkable
 from edgeopt_exporters.budget import Budget, fit
 from edgeopt_exporters.given import (
     INSTEAD,
@@ -52,6 +54,7 @@ def export(
     optimizer: OptimizerLike,
     transforms: Transform | str | Iterable[Transform | type[Transform] | str] = (),
     trainable: str | Iterable[str] | None = None,
+    adapters: Adapter | str | Iterable[Adapter | type[Adapter] | str] = (),
     metrics: Metric | str | Iterable[Metric | type[Metric] | str] = (),
     dynamic_batch: bool = True,
     dynamic_shapes: Mapping[str, Mapping[int, str]] | Any = None,
@@ -91,6 +94,9 @@ def export(
         transforms: What happens to gradients before the update, in order: `[ClipByGlobalNorm(1.0)]`.
         trainable: Shell-style patterns of parameter names, one or several (`"classifier.*"`). None trains every
             parameter with `requires_grad`. The rest stays as it is, and is in the bundle all the same.
+        adapters: What trains in place of the model itself: `edgeopt.adapters.LoRA(rank=8)`, or its name,
+            `"lora:rank=8,alpha=16"`; one or several, each for layers of its own. Of the model's own parameters those in
+            `trainable` train besides, a new head for instance, and the rest stays; None is none of them then.
         metrics: What is reported beside the loss, `[edgeopt.metrics.Accuracy()]` or `["accuracy"]`.
         dynamic_batch: Whether axis 0 of the first input, and of the others that have the same size there, is the
             symbolic dimension "batch", where the model computes the same at another size. An ONNX file's own symbolic
@@ -172,6 +178,7 @@ def export(
         shapes={"dynamic_batch": dynamic_batch, "dynamic_shapes": dynamic_shapes},
         fixed_inputs=fixed_inputs,
         settings=settings,
+        adapters=ADAPTER.several(adapters),
         budget=None if memory_budget_mb is None else Budget(memory_budget_mb, memory_sizes, freeze_to_fit),
         check=check,
     )
@@ -191,6 +198,7 @@ class _Request:
     shapes: Mapping[str, Any]
     fixed_inputs: Any
     settings: Mapping[str, Any]
+    adapters: tuple[Adapter, ...]
     budget: Budget | None
     check: bool
 
@@ -209,7 +217,7 @@ def _export_file(asked: _Request) -> Bundle:
         loss=asked.settings["loss"],
         check=asked.check,
     )
-    return _fitted(forward, asked.settings, asked.budget, {})[0]
+    return _fitted(*adapted(forward, asked.adapters, asked.settings), asked.budget, {})[0]
 
 
 def _fitted(
@@ -228,11 +236,17 @@ def _composed(forward: ForwardModel, settings: Mapping[str, Any]) -> Bundle:
 
 def _export_module(asked: _Request) -> Bundle:
     forward, reference = _from_torch(asked)
-    bundle, chosen = _fitted(forward, asked.settings, asked.budget, reference.sizes)
+    plain = forward
+    forward, settings = adapted(plain, asked.adapters, asked.settings)
+    bundle, chosen = _fitted(forward, settings, asked.budget, reference.sizes)
     if not asked.check:
         return bundle
     phase("comparing it with the module")
-    verdict = verify(bundle, forward, chosen, reference)
+    compared = checkable(bundle, forward, chosen, plain, asked.adapters, asked.settings, reference)
+    if compared is None:
+        text = "not compared with the model: a weight that it reads in two ways has an adapter for one of them"
+        return _with_decisions(bundle, [Decision("unchecked", "model", text, warning=True)])
+    verdict = verify(compared[0], compared[1], chosen, compared[2])
     if refused := {name: why for name, why in verdict.unproven.items() if name in reference.asked}:
         listing = "".join(f"\n  - {name!r}: {why}" for name, why in refused.items())
         raise SignatureError(

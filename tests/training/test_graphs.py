@@ -20,7 +20,7 @@ def bundle(case: Any) -> Any:
 
 
 def test_graphs_are_plain_onnx(bundle: Any) -> None:
-    names = ("step", "accumulate", "apply", "evaluate", "predict", "reset")
+    names = ("step", "accumulate", "apply", "evaluate", "predict", "reset", "summary")
     assert set(bundle.graphs) == {f"{name}.onnx" for name in names}
     for name, content in bundle.graphs.items():
         model = onnx.load_from_string(content)

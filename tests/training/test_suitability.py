@@ -15,7 +15,7 @@ from torch import nn
 import edgeopt
 from edgeopt.errors import SignatureError
 from edgeopt.losses import MSE, NLL, BCEWithLogits, CrossEntropy, KLDivergence, Loss
-from edgeopt.metrics import Accuracy, Metric
+from edgeopt.metrics import Accuracy, MeanMetric, Metric
 from edgeopt.optimizers import SGD
 
 
@@ -159,7 +159,7 @@ def test_targets_without_classes_are_refused(loss: Loss, metric: Metric, why: st
 
 
 @dataclass(frozen=True)
-class Own(Metric):
+class Own(MeanMetric):
     """The mean error, or something that is no sum."""
 
     name: ClassVar[str] = "own"

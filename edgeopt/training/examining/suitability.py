@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from edgeopt.losses import Loss
 from edgeopt.losses.base import Expectation
 from edgeopt.training.examining.decisions import decided
 from edgeopt.training.forward import ForwardModel
+from edgeopt.training.objective import Term
 from edgeopt_runtime.manifest import Decision
 
 __all__ = ["maker_of", "unsuitable_output"]
@@ -29,11 +29,12 @@ _UNSUITABLE: Mapping[Expectation, frozenset[str]] = {
 }
 
 
-def unsuitable_output(model: ForwardModel, output: str, loss: Loss) -> list[Decision]:
-    """A warning if an operator surely makes something else than the loss takes it for; in either mode, once."""
+def unsuitable_output(model: ForwardModel, term: Term) -> list[Decision]:
+    """A warning if an operator surely makes something else than a loss takes it for; in either mode, once."""
+    output, loss = term.outputs[0], term.loss
     for graph, mode in ((model.train, ""), (model.evaluate, " in evaluation mode")):
         results = dict(zip(graph.outputs, graph.model.graph.outputs, strict=False))
-        found = maker_of(results[output], _UNSUITABLE[loss.expects])
+        found = maker_of(results[output], _UNSUITABLE[loss.expects]) if output in results else None
         if found is not None:
             node, before = found
             operator = node.op_type if node.op_type in _UNSUITABLE[loss.expects] else "a normalised exponential"

@@ -10,11 +10,18 @@ from edgeopt.training.examining.decisions import decided, listed
 from edgeopt.training.forward import ForwardGraph
 from edgeopt_runtime.manifest import Decision
 
-__all__ = ["find_unreached"]
+__all__ = ["find_unreached", "reached"]
 
 
-def find_unreached(graph: ForwardGraph, output: str, parameters: Collection[str]) -> tuple[list[str], list[Decision]]:
-    """The parameters from which no way of the gradient leads to an output, and what to say about them.
+def reached(graph: ForwardGraph, outputs: Collection[str]) -> frozenset[str]:
+    """The inputs of a graph from which a way of the gradient leads to one of these outputs."""
+    return _sources(graph, outputs, along_gradients=True)
+
+
+def find_unreached(
+    graph: ForwardGraph, outputs: Collection[str], parameters: Collection[str]
+) -> tuple[list[str], list[Decision]]:
+    """The parameters from which no way of the gradient leads to one of some outputs, and what to say about them.
 
     PyTorch's optimizers skip such parameters. Updates that do not ask for a gradient, weight decay and momentum, would
     change them.
@@ -22,12 +29,11 @@ def find_unreached(graph: ForwardGraph, output: str, parameters: Collection[str]
     Raises:
         UnsupportedModelError: There are no others.
     """
-    result = dict(zip(graph.outputs, graph.model.graph.outputs, strict=False))[output]
-    reached = {value.name for value in origins(result, along_gradients=True) if value.is_graph_input()}
-    missing = [name for name in parameters if name not in reached]
+    found = reached(graph, outputs)
+    missing = [name for name in parameters if name not in found]
     if not missing:
         return [], []
-    used = {value.name for value in origins(result, along_gradients=False) if value.is_graph_input()}
+    used = _sources(graph, outputs, along_gradients=False)
     # What forward writes itself moves all the same.
     still = [name for name in missing if name not in graph.updated_parameters]
     stopped = [name for name in still if name in used]
@@ -36,7 +42,7 @@ def find_unreached(graph: ForwardGraph, output: str, parameters: Collection[str]
     if stopped:
         reasons.append(f"{listed(stopped)} (behind detach, no_grad or whole numbers)")
     if unused:
-        reasons.append(f"{listed(unused)} (the output {output!r} does not depend on {_them(unused)})")
+        reasons.append(f"{listed(unused)} ({_outputs(outputs)} not depend on {_them(unused)})")
     why = "; ".join(reasons)
     if len(missing) == len(parameters):
         raise UnsupportedModelError(
@@ -45,6 +51,17 @@ def find_unreached(graph: ForwardGraph, output: str, parameters: Collection[str]
         )
     text = f"The loss has no gradient for {len(still)} parameter(s), which therefore stay as they are: {why}."
     return missing, [decided("no_gradient", still, text, warning=True)] if still else []
+
+
+def _sources(graph: ForwardGraph, outputs: Collection[str], *, along_gradients: bool) -> frozenset[str]:
+    results = dict(zip(graph.outputs, graph.model.graph.outputs, strict=False))
+    found = (value for name in outputs for value in origins(results[name], along_gradients=along_gradients))
+    return frozenset(value.name or "" for value in found if value.is_graph_input())
+
+
+def _outputs(names: Collection[str]) -> str:
+    listing = listed(map(repr, names))
+    return f"the output {listing} does" if len(names) == 1 else f"the outputs {listing} do"
 
 
 def _them(names: Collection[str]) -> str:

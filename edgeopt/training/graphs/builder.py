@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from edgeopt.fusion import fuse, is_chain
 from edgeopt.lowering import give_scalars_a_rank, lower, uses_random_numbers
 from edgeopt.outlining import outline
 from edgeopt.recomputation import has_regions, recompute
-from edgeopt.tracing import Array, Tracer, new_graph, new_model, op
+from edgeopt.tracing import Array, Tracer, new_graph, new_model, op, shapes
 from edgeopt.training.forward import ForwardGraph
 from edgeopt.training.graphs.branches import move_into_branch
 from edgeopt.training.graphs.finiteness import finite_check, without_infinities
@@ -42,7 +42,9 @@ class GraphBuilder:
     State, batch and hyperparameter inputs appear in the graph when they are first asked for.
     """
 
-    def __init__(self, name: str, state: State, forward: ForwardGraph | None = None) -> None:
+    def __init__(
+        self, name: str, state: State, forward: ForwardGraph | None = None, merged: Collection[str] = ()
+    ) -> None:
         self._name = name
         self._state = state
         self.graph: ir.Graph = new_graph(name) if forward is None else forward.copy()
@@ -68,9 +70,8 @@ class GraphBuilder:
             self.updated_buffers = {key: by_name[key] for key in forward.updated_buffers}
             self.updated_parameters = {key: by_name[key] for key in forward.updated_parameters}
             self.graph.outputs.clear()
-            self._kinds = {
-                value.name or "": "batch" if value.name in forward.inputs else "state" for value in self.graph.inputs
-            }
+            kinds = {**dict.fromkeys(merged, "merged"), **dict.fromkeys(forward.inputs, "batch")}
+            self._kinds = {value.name or "": kinds.get(value.name or "", "state") for value in self.graph.inputs}
 
     @classmethod
     def reopen(
@@ -125,6 +126,15 @@ class GraphBuilder:
         """A state tensor, as an input of the graph."""
         spec = self._state.spec(name)
         return self._input(name, "state", spec.dtype, spec.shape)
+
+    @property
+    def shares(self) -> int:
+        """How many weights the losses are divided by."""
+        return self._state.shares
+
+    def shares_of(self, parameter: str) -> list[int]:
+        """Those whose losses have a gradient for a parameter."""
+        return self._state.shares_of(parameter)
 
     def parameter(self, name: str) -> Array:
         """A parameter as the forward pass leaves it: the state tensor, or what the model has written into it."""
@@ -230,9 +240,24 @@ class GraphBuilder:
         self._output(value, GraphOutput(name, "metric", weight=f"{name}.weight"))
         self._output(weight, GraphOutput(f"{name}.weight", "weight"))
 
+    def sums(self, sums: Mapping[str, Array]) -> None:
+        """Report what is added up over batches, but for what is reported already."""
+        known = {port.name for port in self._outputs}
+        for name, value in sums.items():
+            if name not in known:
+                self._output(value, GraphOutput(name, "sum"))
+
+    def sum(self, name: str, shape: shapes.Shape) -> Array:
+        """What was added up over batches, in float64, as an input of the graph."""
+        return self._input(name, "sum", "float64", tuple(dim for dim in shape if isinstance(dim, int)))
+
     def output(self, name: str, value: Array) -> None:
         """Return a tensor of the model."""
         self._output(value, GraphOutput(name, "output"))
+
+    def merged(self, name: str, value: Array) -> None:
+        """Return a weight that the plain model is to read."""
+        self._output(value, GraphOutput(name, "merged"))
 
     def _output(self, value: Array, port: GraphOutput) -> None:
         if port.name in self._kinds or port.name in {output.name for output in self._outputs}:

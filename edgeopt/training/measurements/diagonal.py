@@ -45,13 +45,14 @@ class GaussNewtonBartlettDiagonal(Estimator):
 
     def sums(self, passes: Passes, needs: Sequence[Need]) -> list[Array]:
         """Gradients of the sum of the sampled loss, by each parameter."""
-        loss, builder = passes.plan.loss, passes.builder
+        builder, term = passes.builder, passes.plan.objective.only("The optimizer's estimate of curvature")
+        loss = term.loss
         if not isinstance(loss, CrossEntropy) or loss.weight is not None:
             raise SignatureError(
                 "The optimizer's estimate of curvature draws labels from the model's softmax, so it needs the loss "
                 f"CrossEntropy without class weights, not {loss!r}."
             )
-        logits, target = builder.predictions[passes.plan.output], builder.batch(passes.targets[0])
+        logits, target = builder.predictions[term.outputs[0]], builder.batch(term.inputs[0])
         with builder.tracer.scope("sampled_loss"):
             # The largest of the logits with Gumbel noise is a draw from their softmax.
             noise = -xp.log(-xp.log(op.RandomUniformLike(logits)))

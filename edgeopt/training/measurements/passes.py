@@ -16,7 +16,6 @@ from edgeopt.training.graphs.builder import GraphBuilder
 from edgeopt.training.measurements.finding import Layers
 from edgeopt.training.plan import Plan
 from edgeopt.training.updating.groups import Need
-from edgeopt_runtime.manifest import InputSpec
 
 __all__ = ["Estimator", "Passes"]
 
@@ -28,10 +27,10 @@ class Passes:
     Attributes:
         builder: The graph that holds forward and backward.
         plan: The settings.
-        targets: The loss's inputs.
         total: The loss sum.
         weight: What it is divided by.
         gradients: The gradient of each trainable parameter.
+        further: Of losses that are divided by other weights: their gradients, and the weight.
         layers: The layers whose inputs and outputs rules ask about.
         cotangents: The gradients of what leaves those layers.
         scale: What gradients and cotangents have to be multiplied by to be those of the loss sum.
@@ -40,10 +39,10 @@ class Passes:
 
     builder: GraphBuilder
     plan: Plan
-    targets: Sequence[InputSpec]
     total: Array
     weight: Array
     gradients: Mapping[str, Array]
+    further: Sequence[tuple[Mapping[str, Array], Array]]
     layers: Layers
     cotangents: Mapping[ir.Value, Array]
     scale: Array

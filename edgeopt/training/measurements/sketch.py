@@ -27,7 +27,7 @@ class Sketch(Estimator):
         if not isinstance(kind, GaussNewtonSketch):
             raise TypeError(f"{kind!r} is no sketch")
         tracer = passes.builder.tracer
-        output = passes.builder.predictions[passes.plan.output]
+        output = passes.builder.predictions[passes.plan.objective.only("The optimizer's sketch").outputs[0]]
         model = Linearization(tracer, output, [passes.builder.state(name) for name in need.members])
         (slope,) = backward(tracer, {passes.total.value: xp.ones_like(passes.total)}, [output.value])
         slope = xp.zeros_like(output) if slope is None else slope

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 import onnx
@@ -14,7 +14,7 @@ from edgeopt.errors import SignatureError
 from edgeopt.tracing import DOMAIN
 from edgeopt.training.names import STEP
 from edgeopt.training.surgery.carry import OldRule
-from edgeopt_runtime.manifest import GraphOutput, Manifest, TensorSpec
+from edgeopt_runtime.manifest import GraphOutput, Manifest, TensorSpec, is_share
 
 __all__ = ["Call", "Cut"]
 
@@ -156,11 +156,17 @@ class Cut:
         sums |= {entry.name for entry in self.manifest.joined if entry.members[0] in sums}
         return {port for port in self.signature.outputs if port.tensor in sums}
 
+    def share_ports(self, *, but_of: Collection[str]) -> set[GraphOutput]:
+        """The outputs that are accumulators of further shares, but for those of some parameters."""
+        owners = {spec.name: spec.parameter for spec in self.manifest.accumulators if is_share(spec)}
+        left = {name for name, owner in owners.items() if owner is not None and owner not in but_of}
+        return {port for port in self.signature.outputs if port.tensor in left}
+
     def update_ports(self) -> set[GraphOutput]:
         """The outputs that the updates write, and the measurements that they needed."""
         updates = self.updates
         mine = {spec.name for spec in self.manifest.memory if spec.role == "optimizer"}
-        mine |= {spec.name for spec in self.manifest.accumulators if spec.slot is not None}
+        mine |= {spec.name for spec in self.manifest.accumulators if spec.slot is not None and not is_share(spec)}
         if updates:
             results = [key for call in updates for key in call.results]
             moved = {key.removeprefix("updated.param.") for key in results if key.startswith("updated.param.")}

@@ -69,7 +69,7 @@ def _with_sums(cut: Cut, state: State, groups: Sequence[UpdateGroup]) -> BuiltGr
     found = {name: value for name, value in cut.sums().items() if name in trained}
     _hold_still(cut, trained)
     cut.model.graph.outputs.extend(dict.fromkeys(found.values()))
-    keep = cut.without(cut.sum_ports() | cut.update_ports())
+    keep = cut.without(cut.sum_ports() | cut.update_ports() | cut.share_ports(but_of=trained))
     builder = GraphBuilder.reopen(cut.name, state, cut.signature, cut.model, keep)
     sums = {name: builder.tracer.wrap(value) for name, value in found.items()}
     for unit in units:

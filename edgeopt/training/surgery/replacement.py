@@ -12,8 +12,9 @@ import numpy as np
 from edgeopt.errors import SignatureError
 from edgeopt.optimizers import OptimizerLike, as_groups
 from edgeopt.training.constants import with_constants
+from edgeopt.training.graphs.builder import BuiltGraph
 from edgeopt.training.graphs.signatures import reset_graph, view_graph
-from edgeopt.training.names import ACCUMULATED_WEIGHT, DRAWS, SCHEDULE_START, SEED, STEP
+from edgeopt.training.names import DRAWS, SCHEDULE_START, SEED, STEP
 from edgeopt.training.plan import group_numbers, group_provenance
 from edgeopt.training.surgery.carry import Carried, carry_over
 from edgeopt.training.surgery.cut import Cut
@@ -23,7 +24,8 @@ from edgeopt.training.surgery.slots import Slots
 from edgeopt.training.updating.groups import UpdateGroup, resolve
 from edgeopt.training.updating.state import State, initial_state
 from edgeopt_runtime import BundleContents
-from edgeopt_runtime.manifest import Manifest
+from edgeopt_runtime.dtypes import DTYPES
+from edgeopt_runtime.manifest import ENCODED, Manifest
 
 __all__ = ["Carryover", "replace_optimizer"]
 
@@ -66,7 +68,7 @@ def replace_optimizer(bundle: BundleContents, optimizer: OptimizerLike) -> tuple
     trained = {spec.name: state[spec.name] for spec in manifest.tensors if spec.trainable}
     groups = resolve(as_groups(optimizer), trained)
     _refuse_measurements(groups)
-    whole = {name: s for name, s in manifest.signatures.items() if name not in ("reset", "view")}
+    whole = {name: s for name, s in manifest.signatures.items() if name not in ("reset", "view", "summary")}
     cuts = {name: Cut(manifest, name, bundle.graphs[s.file]) for name, s in whole.items()}
     rules = next((cuts[name].rules() for name in ("step", "apply") if name in cuts), {})
     seen = _as_numbers(manifest, seen_parameters(bundle))
@@ -85,6 +87,8 @@ def replace_optimizer(bundle: BundleContents, optimizer: OptimizerLike) -> tuple
             laid_out.values[name], kept[name] = value, origin
     built = {name: rebuild(cut, laid_out, groups) for name, cut in cuts.items()}
     built |= {"reset": reset_graph(laid_out, groups, {**trained, **moved}), "view": view_graph(laid_out, groups)}
+    if (summary := manifest.signatures.get("summary")) is not None:
+        built["summary"] = BuiltGraph(summary, bundle.graphs[summary.file])
     built = {name: graph for name, graph in built.items() if graph.signature.outputs}
     mine = [name for name, spec in laid_out.tensors.items() if spec.role == "optimizer"]
     used = {name for source, _ in carried.sources.values() for name in old.tensors(source)}
@@ -134,10 +138,13 @@ def _layout(manifest: Manifest, groups: Sequence[UpdateGroup], state: Mapping[st
     """The new state, with its first values."""
     by_role: dict[str, dict[str, NumpyArray]] = {"parameter": {}, "buffer": {}}
     for spec in manifest.tensors:
-        by_role.setdefault(spec.role, {})[spec.name] = state[spec.name]
-    fresh = initial_state(by_role["parameter"], by_role["buffer"], groups, 0)
-    # It was laid out for what was trained first, which may be frozen now.
-    weight = {spec.name: spec for spec in manifest.accumulators if spec.name == ACCUMULATED_WEIGHT}
-    accumulators = {**fresh.accumulators, **weight}
+        # Of one that is stored in fewer bits only the description is wanted.
+        absent = np.broadcast_to(np.zeros((), DTYPES[spec.dtype].storage), spec.shape)
+        by_role.setdefault(spec.role, {})[spec.name] = state[spec.name] if spec.constant != ENCODED else absent
+    shares = [share.accumulators.keys() for share in manifest.shares[1:]]
+    fresh = initial_state(by_role["parameter"], by_role["buffer"], groups, 0, shares, manifest.encoded)
+    # They were laid out for what was trained first, which may be frozen now.
+    weights = {share.weight for share in manifest.shares}
+    accumulators = {**fresh.accumulators, **{spec.name: spec for spec in manifest.accumulators if spec.name in weights}}
     goes_on = [name for name in (SEED, DRAWS, *accumulators) if name in state]
     return State(fresh.tensors, accumulators, {**fresh.values, **{name: state[name] for name in goes_on}}, fresh.joined)

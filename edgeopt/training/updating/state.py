@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
 
 from edgeopt.errors import SignatureError
 from edgeopt.training.names import (
-    ACCUMULATED_WEIGHT,
     DRAWS,
     SCHEDULE_START,
     SEED,
     STEP,
+    accumulated_weight,
     accumulator_name,
+    share_slot,
     slot_name,
 )
 from edgeopt.training.updating.groups import Need, UpdateGroup
@@ -43,6 +45,15 @@ class State:
         """Constants that weights are decoded from."""
         return frozenset(part for entry in self.encoded for part in entry.parts)
 
+    @property
+    def shares(self) -> int:
+        """How many weights the losses are divided by."""
+        return next(share for share in count() if accumulated_weight(share) not in self.accumulators)
+
+    def shares_of(self, parameter: str) -> list[int]:
+        """Those whose losses have a gradient for a parameter; the first is always among them."""
+        return [share for share in range(self.shares) if accumulator_name(parameter, share) in self.accumulators]
+
     def spec(self, name: str) -> TensorSpec:
         """The description of a tensor, a joined one or an accumulator."""
         if name in self.joined:
@@ -55,9 +66,17 @@ def initial_state(
     buffers: Mapping[str, np.ndarray[Any, Any]],
     groups: Sequence[UpdateGroup],
     seed: int,
+    shares: Sequence[Collection[str]] = (),
     encoded: Sequence[Encoded] = (),
 ) -> State:
     """Lay out the state of a training run that has not begun.
+
+    Args:
+        parameters: By name.
+        buffers: By name.
+        groups: The rules and what they update.
+        seed: Start of the random numbers.
+        shares: Beside the first, for each weight that losses are divided by, the parameters that those reach.
 
     Raises:
         SignatureError: Two tensors would have the same name.
@@ -78,14 +97,14 @@ def initial_state(
     for name, value in buffers.items():
         add(name, value, "buffer")
 
-    def accumulate(name: str, parameter: str, need: Need | None = None) -> None:
+    def accumulate(name: str, parameter: str, need: Need | None = None, slot: str | None = None) -> None:
         if name in accumulators:
             raise SignatureError(f"Two accumulators would be called {name!r}; rename that part of the model.")
         value = parameters[parameter]
         shape = value.shape if need is None else need.kind.shape_of_sums(value.shape)
-        owner, slot = (
-            (parameter, None) if need is None else (need.owner if need.owner == parameter else None, need.name)
-        )
+        owner: str | None = parameter
+        if need is not None:
+            owner, slot = (need.owner if need.owner == parameter else None), need.name
         accumulators[name] = TensorSpec(name, "accumulator", _wide(value.dtype), shape, False, owner, slot)
 
     for group in groups:
@@ -93,6 +112,9 @@ def initial_state(
             for slot, value in slots.items():
                 add(slot_name(slot, parameter), value, "optimizer", parameter=parameter, slot=slot)
             accumulate(accumulator_name(parameter), parameter)
+            for share, reached in enumerate(shares, 1):
+                if parameter in reached:
+                    accumulate(accumulator_name(parameter, share), parameter, slot=share_slot(share))
         for slot, value in group.shared.items():
             add(group.shared_name(slot), value, "optimizer", slot=slot)
         for need in group.measurements():
@@ -102,11 +124,17 @@ def initial_state(
     add(SCHEDULE_START, np.zeros((), np.int64), "counter")
     add(SEED, np.asarray(seed, np.int64), "seed")
     add(DRAWS, np.zeros((), np.int64), "counter")
-    clash = sorted(({*accumulators, ACCUMULATED_WEIGHT} & {*tensors, *joined}) | (joined.keys() & tensors.keys()))
+    clash = sorted(
+        ({*accumulators, *map(accumulated_weight, range(1 + len(shares)))} & {*tensors, *joined})
+        | (joined.keys() & tensors.keys())
+    )
     if clash:
         raise SignatureError(f"Other tensors would be called {clash}, as parts of the model are; rename those.")
     weight_dtype = _wide(parameters[trainable[0]].dtype)
-    accumulators[ACCUMULATED_WEIGHT] = TensorSpec(ACCUMULATED_WEIGHT, "accumulator", weight_dtype, ())
+    for share in range(1 + len(shares)):
+        name = accumulated_weight(share)
+        further = share_slot(share) if share else None
+        accumulators[name] = TensorSpec(name, "accumulator", weight_dtype, (), slot=further)
     for entry in encoded:
         tensors[entry.name] = replace(tensors[entry.name], constant=ENCODED)
         del values[entry.name]

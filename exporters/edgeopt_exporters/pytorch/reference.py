@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -29,7 +30,6 @@ class ModuleReference:
         module: The module.
         examples: Its inputs.
         outputs: Names of its outputs in training (True) and in evaluation (False).
-        weights: Values of some parameters, in place of the module's own.
         evaluating: Parts that are in evaluation mode in training too: those whose statistics are frozen.
     """
 
@@ -39,11 +39,10 @@ class ModuleReference:
         examples: Examples,
         outputs: Mapping[bool, Sequence[str]],
         evaluating: Collection[str] = (),
-        weights: Arrays | None = None,
     ) -> None:
         self._module, self._examples, self._outputs = module, examples, outputs
         self._evaluating = evaluating
-        self._weights = weights or {}
+        self._values: Arrays = {}
         self._precision = Precision()
         self._taken: Snapshot | None = None
 
@@ -80,17 +79,14 @@ class ModuleReference:
 
     def with_frozen(self, statistics: Collection[str]) -> ModuleReference:
         """The same, where the parts that own these buffers are in evaluation mode in training too."""
-        return ModuleReference(
-            self._module,
-            self._examples,
-            self._outputs,
-            {name.rpartition(".")[0] for name in statistics},
-            self._weights,
-        )
+        parts = {name.rpartition(".")[0] for name in statistics}
+        return ModuleReference(self._module, self._examples, self._outputs, parts).with_values(self._values)
 
-    def with_weights(self, weights: Arrays) -> ModuleReference:
-        """The same, with other values of some parameters in the runs."""
-        return ModuleReference(self._module, self._examples, self._outputs, self._evaluating, weights)
+    def with_values(self, values: Arrays) -> ModuleReference:
+        """The same, with other values of some parameters."""
+        other = copy.copy(self)
+        other._values = {**self._values, **values}
+        return other
 
     def inputs(self, sizes: Mapping[str, int]) -> dict[str, np.ndarray[Any, Any]]:
         """The examples at other sizes, repeated or cut.
@@ -163,10 +159,11 @@ class ModuleReference:
                 warnings.simplefilter("ignore")
                 for name in self._evaluating:
                     self._module.get_submodule(name).eval()
-                with torch.no_grad():
-                    for name, parameter in self._module.named_parameters():
-                        if name in self._weights:
-                            parameter.copy_(torch.from_numpy(np.array(self._weights[name])))
+                if self._values:
+                    with torch.no_grad():
+                        parameters = dict(self._module.named_parameters())
+                        for name, value in self._values.items():
+                            parameters[name].copy_(torch.from_numpy(np.array(value)))
                 if nudge:
                     with torch.no_grad():
                         for parameter in self._module.parameters():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import count, takewhile
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,15 @@ from numpy.typing import NDArray
 from edgeopt.bundle import Bundle
 from edgeopt.errors import ExportDifferenceError
 from edgeopt.losses import Loss
+from edgeopt.training import ForwardModel
 from edgeopt.training.graphs.loss_graph import loss_graph
-from edgeopt.training.names import accumulator_name
+from edgeopt.training.names import accumulated_weight, accumulator_name
+from edgeopt.training.objective import resolve_objective
 from edgeopt_exporters.verification.comparing import GRADIENTS, OUTPUTS, Difference, compare
 from edgeopt_exporters.verification.reference import Arrays, Reference, ReferenceFailed, Trained
 from edgeopt_exporters.verification.running import GraphFailed, GraphRunner, quiet_session
 from edgeopt_exporters.verification.targets import sizes_of, targets
-from edgeopt_runtime.manifest import InputSpec, OutputSpec
+from edgeopt_runtime.manifest import InputSpec, Manifest, OutputSpec
 
 __all__ = ["Check", "Problem"]
 
@@ -57,6 +60,7 @@ class Check:
 
     Args:
         bundle: The graphs.
+        forward: What they were composed of.
         loss: What the bundle minimises.
         output: The output that it reads; the first by default.
         asked: The parameters that should train. Those that the bundle leaves alone must have no gradient.
@@ -67,22 +71,25 @@ class Check:
     """
 
     def __init__(
-        self, bundle: Bundle, loss: Loss, output: str | None, asked: Collection[str], reference: Reference
+        self,
+        bundle: Bundle,
+        forward: ForwardModel,
+        loss: Loss,
+        output: str | None,
+        asked: Collection[str],
+        reference: Reference,
     ) -> None:
         self._bundle, self._reference = bundle, reference
         manifest = bundle.manifest
-        self._outputs = manifest.outputs
-        self._prediction: OutputSpec = next(
-            spec for spec in manifest.outputs if spec.name == (output or manifest.outputs[0].name)
-        )
+        outputs = forward.train.specs(forward.train.outputs)
+        in_training = (OutputSpec(spec.name, spec.dtype, spec.shape) for spec in outputs.values())
+        self._outputs = (*manifest.outputs, *in_training)
         self._inputs = [spec for spec in manifest.inputs if spec.kind == "model"]
         self._targets: list[InputSpec] = [spec for spec in manifest.inputs if spec.kind == "loss"]
-        self._loss = quiet_session(loss_graph(loss, self._prediction, self._targets))
-        self._accumulators = {
-            spec.parameter: spec.name
-            for spec in manifest.accumulators
-            if spec.parameter is not None and spec.name == accumulator_name(spec.parameter)
-        }
+        objective = resolve_objective(loss, output or forward.default_output, outputs)
+        self._read = objective.outputs
+        self._loss = quiet_session(loss_graph(objective, outputs))
+        self._accumulators = _accumulators(manifest)
         self._asked = (*self._accumulators, *(name for name in asked if name not in self._accumulators))
         codes = {part for entry in manifest.encoded for part in entry.parts}
         stored = (spec for spec in (*manifest.changing, *manifest.constants) if spec.name not in codes)
@@ -161,20 +168,20 @@ class Check:
         loss: dict[str, NDArray[Any]] = {}
 
         def cotangents(outputs: Arrays) -> Arrays:
-            prediction = outputs[self._prediction.name]
             sizes = {**sizes_of(self._inputs, inputs), **sizes_of(self._outputs, outputs)}
             for tried in targets(self._targets, sizes):
-                feeds = {"prediction": prediction, **{f"target.{name}": array for name, array in tried.items()}}
+                feeds = {
+                    **{f"output.{name}": outputs[name] for name in self._read},
+                    **{f"target.{name}": array for name, array in tried.items()},
+                }
                 read = {port.name for port in self._loss.get_inputs()}
-                total, weight, cotangent = self._loss.run(
+                loss["loss"], total, *found = self._loss.run(
                     None, {name: array for name, array in feeds.items() if name in read}
                 )
                 batch.update(tried)
-                with np.errstate(all="ignore"):
-                    loss["loss"] = np.asarray(total / weight)
                 if np.isfinite(total):
                     break
-            return {self._prediction.name: cotangent}
+            return dict(zip(self._read, found, strict=True))
 
         expected = self._reference.train(inputs, cotangents, self._asked)
         runner = self._runners["accumulate"]
@@ -183,7 +190,7 @@ class Check:
         of_model = {**moved, **{name: array for name, array in expected.state.items() if name in self._bundle.state}}
         state = {name: ran.state[name] if name in ran.state else runner.first(name) for name in of_model}
         gradients = {
-            name: ran.state[self._accumulators[name]] if name in self._accumulators else np.zeros_like(gradient)
+            name: sum((ran.state[each] for each in self._accumulators.get(name, ())), start=np.zeros_like(gradient))
             for name, gradient in expected.gradients.items()
         }
 
@@ -226,6 +233,17 @@ _WHAT = {
     "training": "{!r} after one training pass",
     "gradient": "the gradient of {!r}",
 }
+
+
+def _accumulators(manifest: Manifest) -> dict[str, list[str]]:
+    """The accumulators of each parameter's gradient; several, where losses are divided by different weights."""
+    names = {spec.name for spec in manifest.accumulators}
+    shares = list(takewhile(lambda share: accumulated_weight(share) in names, count()))
+    found: dict[str, list[str]] = {}
+    for spec in manifest.accumulators:
+        if spec.parameter is not None and spec.name in [accumulator_name(spec.parameter, share) for share in shares]:
+            found.setdefault(spec.parameter, []).append(spec.name)
+    return found
 
 
 def _not_run(error: GraphFailed) -> ExportDifferenceError:

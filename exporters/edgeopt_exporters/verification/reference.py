@@ -52,7 +52,7 @@ class Reference(Protocol):
     def with_frozen(self, statistics: Collection[str]) -> Reference:
         """The same model, where what owns these running statistics uses them in training too."""
 
-    def with_weights(self, weights: Arrays) -> Reference:
+    def with_values(self, values: Arrays) -> Reference:
         """The same model with other values of some parameters."""
 
     def inputs(self, sizes: Mapping[str, int]) -> Arrays:

@@ -14,6 +14,10 @@ from edgeopt_runtime.manifest import InputSpec, OutputSpec
 __all__ = ["sizes_of", "targets"]
 
 
+#: The size of a dimension that targets have for themselves.
+_OWN = 2
+
+
 def sizes_of(specs: Sequence[InputSpec | OutputSpec], arrays: Arrays) -> dict[str, int]:
     """The size of each symbolic dimension, read off arrays that have it."""
     return {
@@ -26,21 +30,20 @@ def sizes_of(specs: Sequence[InputSpec | OutputSpec], arrays: Arrays) -> dict[st
 
 
 def targets(specs: Sequence[InputSpec], sizes: Mapping[str, int]) -> Iterator[dict[str, NDArray[Any]]]:
-    """Some tries: numbers between zero and one, and labels of the first two classes, then of the first alone.
-
-    Raises:
-        KeyError: A dimension of a target is one of no input or output.
-    """
+    """Some tries: numbers between zero and one; whole ones of {0, 1}, then 1 alone (a length, say), then 0 alone."""
     rng = np.random.default_rng(0)
-    shapes = {spec.name: tuple(sizes[dim] if isinstance(dim, str) else dim for dim in spec.shape) for spec in specs}
+    # A dimension that no input or output has, such as the longest sequence of labels, may be of any size.
+    shapes = {
+        spec.name: tuple(sizes.get(dim, _OWN) if isinstance(dim, str) else dim for dim in spec.shape) for spec in specs
+    }
     floats = {
         spec.name: rng.uniform(0.1, 0.9, shapes[spec.name]).astype(spec.dtype)
         for spec in specs
         if spec.dtype.startswith("float")
     }
-    for classes in (2, 1):
+    for low, high in ((0, 2), (1, 2), (0, 1)):
         labels = {
-            spec.name: rng.integers(0, classes, shapes[spec.name]).astype(spec.dtype)
+            spec.name: rng.integers(low, high, shapes[spec.name]).astype(spec.dtype)
             for spec in specs
             if spec.name not in floats
         }

@@ -56,11 +56,11 @@ def verify(bundle: Bundle, forward: ForwardModel, settings: Mapping[str, Any], r
     checked = _without_randomness(bundle, forward, settings)
     written = {port.tensor for port in checked.manifest.signatures["accumulate"].outputs}
     stored = decoded_weights(bundle)
-    reference = reference.with_weights(stored) if stored else reference
+    reference = reference.with_values(stored) if stored else reference
     reference = reference.with_frozen([name for name in forward.train.updated_buffers if name not in written])
     selected = {name: forward.parameters[name] for name in select_trainable(forward, settings.get("trainable"))}
     asked = not_frozen(as_groups(settings["optimizer"]), selected)
-    check = Check(checked, settings["loss"], settings.get("output"), asked, reference)
+    check = Check(checked, forward, settings["loss"], settings.get("output"), asked, reference)
     try:
         check.compare({})
     except (ReferenceFailed, UnsupportedVersionError) as error:

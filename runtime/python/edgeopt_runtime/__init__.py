@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from edgeopt_runtime.archive import BundleContents, pack_bundle, read_bundle, write_bundle
     from edgeopt_runtime.errors import (
+        AdapterError,
         BatchError,
         BundleError,
         EdgeoptError,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from edgeopt_runtime.session import TrainingSession
 
 __all__ = [
+    "AdapterError",
     "BatchError",
     "BundleContents",
     "BundleError",

@@ -8,7 +8,16 @@ from typing import NamedTuple, NoReturn
 
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import ManifestError
-from edgeopt_runtime.manifest import ENCODED, GraphInput, GraphOutput, Manifest, Signature, TensorSpec, counts_draws
+from edgeopt_runtime.manifest import (
+    ENCODED,
+    GraphInput,
+    GraphOutput,
+    Manifest,
+    Signature,
+    TensorSpec,
+    counts_draws,
+    is_share,
+)
 from edgeopt_runtime.narrow import parts_fit
 
 __all__ = ["check_consistency"]
@@ -17,17 +26,20 @@ __all__ = ["check_consistency"]
 # the count of random numbers drawn.
 OUTPUT_KINDS = {
     "step": ("state", "metric", "weight", "check"),
-    "accumulate": ("state", "metric", "weight", "check"),
+    "accumulate": ("state", "metric", "weight", "sum", "check"),
     "apply": ("state", "metric", "check"),
-    "evaluate": ("state", "metric", "weight"),
+    "evaluate": ("state", "metric", "weight", "sum"),
+    "summary": ("metric",),
     "predict": ("state", "output"),
     "hessian_vector": ("state", "metric"),
     "reset": ("state",),
     "view": ("state",),
+    "merge": ("merged",),
+    "predict_merged": ("state", "output"),
 }
 
-# What is about the optimizer alone.
-WITHOUT_BATCH = ("apply", "reset", "view")
+# What reads no batch.
+WITHOUT_BATCH = ("apply", "reset", "view", "summary", "merge")
 
 
 def check_consistency(manifest: Manifest) -> None:
@@ -60,10 +72,31 @@ def check_consistency(manifest: Manifest) -> None:
             _fail(f"aliases.{alias}", "is the name of another tensor, too")
     if not manifest.signatures:
         _fail("signatures", "names no graph")
+    _check_adapters(manifest, tensors)
     names = _Names.of(manifest)
     for name, signature in manifest.signatures.items():
         _check_inputs(f"signatures.{name}", name, signature, names)
         _check_outputs(f"signatures.{name}", name, signature, names)
+    _check_summary(manifest)
+
+
+def _check_summary(manifest: Manifest) -> None:
+    """Whatever gives sums gives all that `summary` makes numbers of, and no others."""
+    made = {name: _sums_of(signature) for name, signature in manifest.signatures.items()}
+    summary = manifest.signatures.get("summary")
+    wanted = None if summary is None else {port.name for port in summary.inputs}
+    for name, sums in made.items():
+        if sums and (wanted is None or not wanted <= sums):
+            _fail(f"signatures.{name}.outputs", "has sums that are not those of which summary makes numbers")
+    if wanted is not None and "evaluate" in made and not made["evaluate"] >= wanted:
+        _fail("signatures.summary.inputs", "wants sums that evaluate does not give")
+
+
+def _sums_of(signature: Signature) -> set[str]:
+    """The outputs that may be added up."""
+    if not any(port.kind == "sum" for port in signature.outputs):
+        return set()
+    return {port.name for port in signature.outputs if port.kind in ("sum", "weight")}
 
 
 class _Names(NamedTuple):
@@ -77,6 +110,7 @@ class _Names(NamedTuple):
     model_inputs: frozenset[str]
     loss_inputs: frozenset[str]
     outputs: frozenset[str]
+    merged: frozenset[str]
 
     @classmethod
     def of(cls, manifest: Manifest) -> _Names:
@@ -89,6 +123,9 @@ class _Names(NamedTuple):
             model_inputs=frozenset(spec.name for spec in manifest.inputs if spec.kind == "model"),
             loss_inputs=frozenset(spec.name for spec in manifest.inputs if spec.kind == "loss"),
             outputs=frozenset(spec.name for spec in manifest.outputs),
+            merged=frozenset(port.name for port in manifest.signatures["merge"].outputs if port.kind == "merged")
+            if "merge" in manifest.signatures
+            else frozenset(),
         )
 
 
@@ -115,9 +152,19 @@ def _check_owner(spec: TensorSpec, tensors: Mapping[str, TensorSpec]) -> None:
         _fail(where, f"is a {spec.role} and must be of a type of whole numbers, not {spec.dtype}")
     if spec.constant and (spec.trainable or spec.role not in ("parameter", "buffer")):
         _fail(where, "is constant, which only a buffer or a parameter that does not train can be")
-    summed = spec.role == "accumulator" and spec.slot is None
+    summed = spec.role == "accumulator" and (spec.slot is None or is_share(spec))
     if summed and spec.shape != (owner.shape if owner is not None else ()):
         _fail(where, "must have the shape of its parameter, or none without a parameter")
+
+
+def _check_adapters(manifest: Manifest, tensors: Mapping[str, TensorSpec]) -> None:
+    """Each adapter has a name of its own, and holds parameters that there are."""
+    _unique("adapters", (spec.name for spec in manifest.adapters))
+    for spec in manifest.adapters:
+        _unique(f"adapters: {spec.name}", (entry.key for entry in spec.tensors))
+        for entry in spec.tensors:
+            if entry.tensor not in tensors or tensors[entry.tensor].role != "parameter":
+                _fail(f"adapters: {spec.name}", f"has the tensor {entry.tensor!r}, which is not a parameter")
 
 
 def _check_sizes(manifest: Manifest) -> None:
@@ -170,6 +217,8 @@ def _check_inputs(where: str, name: str, signature: Signature, names: _Names) ->
         "state": names.memory,
         "hyper": names.hyperparameters,
         "batch": _batch(name, names),
+        "merged": names.merged if name == "predict_merged" else frozenset(),
+        "sum": frozenset(port.name for port in signature.inputs) if name == "summary" else frozenset(),
     }
     _unique(where, (port.name for port in signature.inputs))
     for port in signature.inputs:
@@ -187,7 +236,7 @@ def _batch(name: str, names: _Names) -> frozenset[str]:
     """The arrays of a batch that a graph may take."""
     if name in WITHOUT_BATCH:
         return frozenset()
-    return names.model_inputs if name == "predict" else names.model_inputs | names.loss_inputs
+    return names.model_inputs if name in ("predict", "predict_merged") else names.model_inputs | names.loss_inputs
 
 
 def _check_vector(where: str, name: str, port: GraphInput, names: _Names) -> None:
@@ -209,7 +258,11 @@ def _check_outputs(where: str, name: str, signature: Signature, names: _Names) -
             _fail(where, f"replaces the tensor {port.tensor!r} by {port.name!r}, and there is no such tensor")
         if port.kind == "state" and port.tensor in names.constants:
             _fail(where, f"replaces the tensor {port.tensor!r}, which is constant")
-        if port.kind == "state" and name in ("evaluate", "predict") and port.tensor not in names.counts:
+        if (
+            port.kind == "state"
+            and name in ("evaluate", "predict", "predict_merged")
+            and port.tensor not in names.counts
+        ):
             _fail(where, f"replaces the tensor {port.tensor!r}, and {name} changes nothing but the count of draws")
         if port.kind == "output" and port.name not in names.outputs:
             _fail(where, f"has {port.name!r}, which is not among the model's outputs")

@@ -10,13 +10,14 @@ import numpy as np
 from edgeopt_runtime.archive import BundleContents
 from edgeopt_runtime.batch import Batch, BatchReader
 from edgeopt_runtime.constants import ConstantPlaces, check_places
-from edgeopt_runtime.errors import BatchError, MissingGraphError, NonFiniteLossError, StateError
+from edgeopt_runtime.errors import BatchError, GraphError, MissingGraphError, NonFiniteLossError, StateError
+from edgeopt_runtime.evaluation import Summary, Sums, Totals, WeightedMeans
 from edgeopt_runtime.guard import Guard
 from edgeopt_runtime.hyper import Hyperparameters
 from edgeopt_runtime.kernels import Kernels
 from edgeopt_runtime.manifest import InputSpec, Signature
 from edgeopt_runtime.narrow import decoded, encoded
-from edgeopt_runtime.onnx_wire import operators_of
+from edgeopt_runtime.onnx_wire import has_external_data, operators_of
 from edgeopt_runtime.program import Program
 from edgeopt_runtime.providers import Options
 from edgeopt_runtime.schedule_watch import ScheduleWatch
@@ -72,6 +73,7 @@ class Engine:
         self._schedule_watch = ScheduleWatch(self.manifest, self.state, self.hyper)
         self._guards: dict[str, Guard] = {}
         self._programs: dict[str, tuple[Program, BatchReader]] = {}
+        self._summary: Summary | None = None
 
     def kernels(self) -> Kernels:
         """Which operations run as native kernels."""
@@ -103,6 +105,22 @@ class Engine:
             )
             self._programs[name] = program, reader
         return self._programs[name]
+
+    def totals(self, name: str) -> Totals:
+        """What the losses and metrics of a graph's batches are added up in, empty.
+
+        Raises:
+            GraphError: The graph that makes numbers of sums is not what the manifest says.
+        """
+        if not any(port.kind == "sum" for port in self.signature(name).outputs):
+            return WeightedMeans(self.signature(name))
+        if self._summary is None:
+            signature = self.signature("summary")
+            graph = self.graphs[signature.file]
+            if has_external_data(graph):
+                raise GraphError(f"{signature.file} has tensors in other files, which a bundle's graphs must not have.")
+            self._summary = Summary(signature, self._options.open(signature.file, graph))
+        return Sums(self._summary)
 
     def advance(self, name: str, batch: Batch) -> dict[str, float]:
         """Run a graph that changes the state, and commit the result unless it is not finite, or counts nothing.

@@ -20,12 +20,14 @@ The codes are the same in every language's runtime, so that an app can act on th
     ├── StateError                       E150  the session or its tensors do not allow this now
     │   └── MissingGraphError            E151  the bundle lacks a graph that the call needs
     ├── StorageError                     E160  nothing could be written; what was there before is whole
-    └── MinimizeError                    E170  no such method of `minimize`, no such setting, or too many parameters
+    ├── MinimizeError                    E170  no such method of `minimize`, no such setting, or too many parameters
+    └── AdapterError                     E180  no adapters here, or the files of one do not fit
 """
 
 from __future__ import annotations
 
 __all__ = [
+    "AdapterError",
     "BatchError",
     "BundleError",
     "EdgeoptError",
@@ -156,3 +158,12 @@ class MinimizeError(EdgeoptError):
     """There is no such method of `minimize` or no such option, or the problem has too many parameters for it."""
 
     code = "E170"
+
+
+class AdapterError(EdgeoptError):
+    """The bundle has no adapters, or the file of one is damaged, of another kind or for another model.
+
+    Nothing has changed.
+    """
+
+    code = "E180"

@@ -1,13 +1,115 @@
-"""Means over batches that do not depend on how the data is cut into batches."""
+"""Losses and metrics of many batches, which do not depend on how the data is cut into them.
+
+What a batch gives are sums, which are added up in float64. The graph `summary` makes the numbers of them, so that every
+runtime reports the same. Bundles of schema version 1 give means and their weights instead.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+import onnxruntime
+
+from edgeopt_runtime.errors import ExecutionError, GraphError
 from edgeopt_runtime.manifest import Signature
+from edgeopt_runtime.providers import RUNTIME_ERRORS
 
-__all__ = ["WeightedMeans"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from edgeopt_runtime.program import Program
+
+__all__ = ["Summary", "Sums", "Totals", "WeightedMeans"]
+
+
+class Totals(Protocol):
+    """What batches add up to.
+
+    Attributes:
+        batches: How many there were.
+    """
+
+    batches: int
+
+    def add(self, program: Program, numbers: Mapping[str, float]) -> None:
+        """Take in what a run on one batch gave."""
+
+    @property
+    def counted(self) -> bool:
+        """Whether anything has been counted yet."""
+
+    def result(self) -> dict[str, Any]:
+        """The numbers so far, and arrays where a metric is one; NaN where nothing has been counted."""
+
+
+class Summary:
+    """The graph that makes numbers of sums.
+
+    Args:
+        signature: What goes in and out of it.
+        session: It itself.
+
+    Raises:
+        GraphError: The graph's inputs and outputs are not the signature's.
+    """
+
+    def __init__(self, signature: Signature, session: onnxruntime.InferenceSession) -> None:
+        self.file, self._session = signature.file, session
+        self.sums = tuple(port.name for port in signature.inputs)
+        self._numbers = [port.name for port in signature.outputs]
+        found = {node.name: node.type for node in session.get_inputs()}
+        given = {node.name for node in session.get_outputs()}
+        if found != dict.fromkeys(self.sums, "tensor(double)") or given != set(self._numbers):
+            raise GraphError(f"{self.file}: the graph's inputs and outputs differ from the manifest's signature.")
+
+    def numbers(self, sums: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+        """The loss and the metrics: floats, and arrays where a metric is one.
+
+        Raises:
+            ExecutionError: ONNX Runtime failed.
+        """
+        try:
+            arrays = self._session.run(self._numbers, {name: sums[name] for name in self.sums})
+        except RUNTIME_ERRORS as error:
+            raise ExecutionError(f"ONNX Runtime failed while running {self.file}: {error}.") from error
+        return {
+            name: array if np.ndim(array) else float(array) for name, array in zip(self._numbers, arrays, strict=True)
+        }
+
+
+class Sums:
+    """Sums of batches, and the numbers that are made of them.
+
+    Args:
+        summary: Makes them.
+    """
+
+    def __init__(self, summary: Summary) -> None:
+        self._summary = summary
+        self._totals: dict[str, NDArray[Any]] = {}
+        self.batches = 0
+
+    def add(self, program: Program, numbers: Mapping[str, float]) -> None:
+        """Take in the sums of one batch."""
+        self.batches += 1
+        found = program.sums
+        for name in self._summary.sums:
+            # A sum makes a new array, so that nothing of the program's own is kept.
+            self._totals[name] = np.asarray(self._totals.get(name, 0.0) + found[name].astype(np.float64))
+
+    @property
+    def counted(self) -> bool:
+        """Whether anything has been counted yet."""
+        return any(bool(array.any()) for array in self._totals.values())
+
+    def result(self) -> dict[str, Any]:
+        """The numbers so far."""
+        if not self._totals:
+            raise ValueError("nothing was added")
+        return self._summary.numbers(self._totals)
 
 
 class WeightedMeans:
@@ -23,14 +125,14 @@ class WeightedMeans:
         self._totals = dict.fromkeys(self._weights, 0.0)
         self.batches = 0
 
-    def add(self, values: Mapping[str, float]) -> None:
+    def add(self, program: Program, numbers: Mapping[str, float]) -> None:
         """Take in the numbers of one batch."""
         self.batches += 1
         for name, weight_name in self._weights.items():
-            weight = values[weight_name]
+            weight = numbers[weight_name]
             # A batch in which nothing counts has the mean 0/0 and the weight 0.
             if weight:
-                self._sums[name] += values[name] * weight
+                self._sums[name] += numbers[name] * weight
                 self._totals[name] += weight
 
     @property
@@ -38,7 +140,7 @@ class WeightedMeans:
         """Whether anything has been counted yet."""
         return any(self._totals.values())
 
-    def result(self) -> dict[str, float]:
+    def result(self) -> dict[str, Any]:
         """The means so far; NaN where nothing has been counted."""
         return {
             name: total / self._totals[name] if self._totals[name] else math.nan for name, total in self._sums.items()

@@ -60,12 +60,12 @@ class Guard:
         """Whether the batch weighed nothing, so that its mean loss is 0/0: every target was ignored."""
         if self._weight is not None:
             return numbers[self._weight] == 0
-        total = self.manifest.total_weight
-        if total is None or self.name == "step":
+        totals = [share.weight for share in self.manifest.shares]
+        if not totals or self.name == "step":
             return False
         if self.name == "apply":
-            return bool(self.state.current(total) == 0)
-        return bool(self.state.next(total) == self.state.current(total))
+            return all(bool(self.state.current(total) == 0) for total in totals)
+        return all(bool(self.state.next(total) == self.state.current(total)) for total in totals)
 
     def alarms(self, numbers: Mapping[str, float], counted: bool) -> bool:
         """Whether a number says that something may not be finite.

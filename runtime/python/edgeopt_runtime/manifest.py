@@ -23,6 +23,8 @@ __all__ = [
     "ENCODED",
     "FORMAT",
     "SCHEMA_VERSION",
+    "AdapterSpec",
+    "AdapterTensor",
     "Decision",
     "Encoded",
     "FileEntry",
@@ -33,15 +35,16 @@ __all__ = [
     "Joined",
     "Manifest",
     "OutputSpec",
+    "Share",
     "Signature",
     "TensorSpec",
     "check_checksum",
     "counts_draws",
     "flat_spec",
+    "is_share",
 ]
 
 FORMAT = "edgeopt"
-# The newest; a bundle without constants is written as version 1, which older runtimes read.
 SCHEMA_VERSION = 2
 # Key of the last field: the SHA-256 of all the text in front of it.
 CHECKSUM = '"checksum"'
@@ -169,7 +172,8 @@ class GraphInput:
 
     Attributes:
         name: For ``state``, ``batch`` and ``hyper`` that of the tensor, input or number.
-        kind: ``state``, ``batch``, ``hyper`` or ``vector``.
+        kind: ``state``, ``batch``, ``hyper``, ``vector``; of ``summary`` ``sum``, a float64 array that other graphs
+            gave and batches were added up in; of ``predict_merged`` ``merged``, what ``merge`` gives under that name.
         tensor: For ``vector``, a direction in the space of the parameters: the parameter whose dtype and shape it has.
     """
 
@@ -184,11 +188,12 @@ class GraphOutput:
 
     Attributes:
         name: Its name in the graph.
-        kind: ``state``, ``metric``, ``weight``, ``output`` or ``check``; a check is 0 if everything that the graph
-            writes is finite, and NaN otherwise.
+        kind: ``state``, ``metric``, ``weight``, ``sum``, ``output``, ``merged`` or ``check``. A sum is to be added up
+            over batches for ``summary``, which makes metrics of sums; a check is 0 if everything that the graph writes
+            is finite, and NaN otherwise.
         tensor: For ``state``: the state tensor it replaces.
-        weight: For a ``metric``: the output that holds its weight in the mean over batches. Those of ``evaluate`` all
-            have one.
+        weight: For a ``metric``: the output that holds its weight in the mean over batches. In bundles of schema
+            version 1, which have no ``summary``, those of ``evaluate`` all have one.
     """
 
     name: str
@@ -207,6 +212,19 @@ class Signature:
 
 
 @dataclass(frozen=True)
+class Share:
+    """Gradients of losses that are divided by one weight.
+
+    Attributes:
+        weight: The accumulator of the weight.
+        accumulators: Those of the gradients, by parameter.
+    """
+
+    weight: str
+    accumulators: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Decision:
     """Something that the exporter settled by itself, for a person to read.
 
@@ -222,6 +240,38 @@ class Decision:
     subject: str
     text: str
     warning: bool = False
+
+
+@dataclass(frozen=True)
+class AdapterTensor:
+    """One tensor of an adapter.
+
+    Attributes:
+        key: Its name in ``adapter_model.safetensors``.
+        tensor: The parameter, which has the same shape there.
+        weight: The parameter beside which it works; None for one of the model's own that trains as a whole.
+    """
+
+    key: str
+    tensor: str
+    weight: str | None = None
+
+
+@dataclass(frozen=True)
+class AdapterSpec:
+    """What of a model trains, where the rest stays, and how it is kept by itself.
+
+    Attributes:
+        name: Of the folder, where there are several.
+        kind: ``lora``, ``dora``, ``ia3`` and so on.
+        config: What ``adapter_config.json`` says: text, numbers, true or false, and lists of text.
+        tensors: What ``adapter_model.safetensors`` holds.
+    """
+
+    name: str
+    kind: str
+    config: Mapping[str, Any]
+    tensors: tuple[AdapterTensor, ...]
 
 
 @dataclass(frozen=True)
@@ -252,6 +302,7 @@ class Manifest:
     joined: tuple[Joined, ...] = ()
     encoded: tuple[Encoded, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
+    adapters: tuple[AdapterSpec, ...] = ()
     producer: Mapping[str, str] = field(default_factory=dict)
     decisions: tuple[Decision, ...] = ()
     files: Mapping[str, FileEntry] = field(default_factory=dict)
@@ -291,16 +342,26 @@ class Manifest:
         return tuple(spec for spec in self.tensors if not spec.constant)
 
     @property
-    def total_weight(self) -> str | None:
-        """The accumulator that holds the weight of all that was accumulated."""
-        names = (spec.name for spec in self.accumulators if spec.parameter is None and spec.slot is None)
-        return next(names, None)
+    def shares(self) -> tuple[Share, ...]:
+        """The sums that accumulation makes: one share, unless losses are means over different things."""
+        found: dict[str | None, list[TensorSpec]] = {}
+        for spec in self.accumulators:
+            if spec.slot is None or is_share(spec):
+                found.setdefault(spec.slot, []).append(spec)
+        return tuple(
+            Share(
+                next(spec.name for spec in specs if spec.parameter is None),
+                {spec.parameter: spec.name for spec in specs if spec.parameter is not None},
+            )
+            for specs in found.values()
+            if any(spec.parameter is None for spec in specs)
+        )
 
     def to_json(self) -> str:
         """The text of ``manifest.json``; equal manifests give equal text."""
         document = {
             "format": FORMAT,
-            "schema_version": SCHEMA_VERSION if self.constants else 1,
+            "schema_version": SCHEMA_VERSION,
             "opset": self.opset,
             "ir_version": self.ir_version,
             "minimum_onnxruntime": self.minimum_onnxruntime,
@@ -311,6 +372,7 @@ class Manifest:
             **({"joined": [_fields(entry) for entry in self.joined]} if self.joined else {}),
             **({"encoded": [_fields(entry) for entry in self.encoded]} if self.encoded else {}),
             **({"aliases": dict(sorted(self.aliases.items()))} if self.aliases else {}),
+            **({"adapters": [_adapter(spec) for spec in self.adapters]} if self.adapters else {}),
             "hyperparameters": [_fields(spec) for spec in self.hyperparameters],
             "inputs": [_fields(spec) for spec in self.inputs],
             "outputs": [_fields(spec) for spec in self.outputs],
@@ -356,6 +418,11 @@ def flat_spec(entry: Joined, specs: Mapping[str, TensorSpec]) -> TensorSpec:
     return TensorSpec(entry.name, parts[0].role, parts[0].dtype, (size,), slot=parts[0].slot)
 
 
+def is_share(spec: TensorSpec) -> bool:
+    """Whether an accumulator belongs to another share of the losses than the first."""
+    return spec.role == "accumulator" and spec.slot is not None and re.fullmatch(r"share_\d+", spec.slot) is not None
+
+
 def counts_draws(spec: TensorSpec) -> bool:
     """Whether a tensor is the count of runs that drew random numbers."""
     return spec.role == "counter" and spec.name.rpartition(".")[2] == DRAWS
@@ -373,6 +440,11 @@ def _fields(record: Any) -> dict[str, Any]:
     if isinstance(record, Encoded) and not record.table:
         del fields["table"]
     return {key: value for key, value in fields.items() if value is not None}
+
+
+def _adapter(spec: AdapterSpec) -> dict[str, Any]:
+    config = {key: _plain(value) for key, value in sorted(spec.config.items())}
+    return {**_fields(spec), "config": config, "tensors": [_fields(tensor) for tensor in spec.tensors]}
 
 
 def _plain(value: Any) -> Any:

@@ -24,6 +24,8 @@ from edgeopt_runtime.manifest import (
     ENCODED,
     FORMAT,
     SCHEMA_VERSION,
+    AdapterSpec,
+    AdapterTensor,
     Decision,
     Encoded,
     FileEntry,
@@ -43,12 +45,15 @@ __all__ = ["CONSTANTS_FILE", "LARGEST_MANIFEST", "SIGNATURES", "STATE_FILE", "pa
 
 STATE_FILE = "state.safetensors"
 CONSTANTS_FILE = "constants.safetensors"
-SIGNATURES = ("step", "accumulate", "apply", "evaluate", "predict", "hessian_vector", "reset", "view")
+SIGNATURES = (
+    *("step", "accumulate", "apply", "evaluate", "predict", "hessian_vector", "reset", "view", "summary"),
+    *("merge", "predict_merged"),
+)
 
 ROLES = ("parameter", "buffer", "optimizer", "counter", "seed")
 INPUT_KINDS = ("model", "loss")
-GRAPH_INPUT_KINDS = ("state", "batch", "hyper", "vector")
-GRAPH_OUTPUT_KINDS = ("state", "metric", "weight", "output", "check")
+GRAPH_INPUT_KINDS = ("state", "batch", "hyper", "vector", "sum", "merged")
+GRAPH_OUTPUT_KINDS = ("state", "metric", "weight", "sum", "output", "merged", "check")
 CONSTANT_KINDS = ("initializer", "input", ENCODED)
 RANGE_ENDS = ("at_least", "above", "at_most", "below")
 LONGEST_NAME = 1024
@@ -117,6 +122,13 @@ class Node(NamedTuple):
         name = self.text()
         if not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
             self.expected(f"a printable name of 1 to {LONGEST_NAME} characters")
+        return name
+
+    def folder(self) -> str:
+        """The name of a folder of our own making: letters, digits and underscores."""
+        name = self.text()
+        if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name, re.ASCII):
+            self.expected("a name of small letters, digits and underscores")
         return name
 
     def choice(self, allowed: Collection[str]) -> str:
@@ -194,7 +206,7 @@ def parse_manifest(text: str | bytes) -> Manifest:
             *("format", "schema_version", "opset", "ir_version", "minimum_onnxruntime", "producer", "tensors"),
             *("accumulators", "hyperparameters", "inputs", "outputs", "signatures", "files"),
         ),
-        ("joined", "encoded", "aliases", "decisions", "checksum"),
+        ("joined", "encoded", "aliases", "adapters", "decisions", "checksum"),
     )
     if "checksum" in entries:
         entries["checksum"].digest()
@@ -209,6 +221,7 @@ def parse_manifest(text: str | bytes) -> Manifest:
         joined=entries["joined"].array(_joined) if "joined" in entries else (),
         encoded=entries["encoded"].array(_encoded) if "encoded" in entries else (),
         aliases=_aliases(entries["aliases"]) if "aliases" in entries else {},
+        adapters=entries["adapters"].array(_adapter) if "adapters" in entries else (),
         hyperparameters=entries["hyperparameters"].array(_hyperparameter),
         inputs=entries["inputs"].array(_input),
         outputs=entries["outputs"].array(_output),
@@ -309,6 +322,37 @@ def _encoded(node: Node) -> Encoded:
 
 def _aliases(node: Node) -> dict[str, str]:
     return {Node(alias, f"{node.path}.{alias}").label(): name.label() for alias, name in node.mapping().items()}
+
+
+def _adapter(node: Node) -> AdapterSpec:
+    entries = node.record(("name", "kind", "config", "tensors"))
+    return AdapterSpec(
+        name=entries["name"].folder(),
+        kind=entries["kind"].label(),
+        config={
+            Node(key, entries["config"].path).label(): _setting(value)
+            for key, value in entries["config"].mapping().items()
+        },
+        tensors=entries["tensors"].array(_adapter_tensor),
+    )
+
+
+def _setting(node: Node) -> Any:
+    """A value of an adapter's configuration."""
+    if isinstance(node.value, list):
+        return node.array(Node.label)
+    if node.value is None or isinstance(node.value, bool):
+        return node.value
+    return node.text() if isinstance(node.value, str) else node.number()
+
+
+def _adapter_tensor(node: Node) -> AdapterTensor:
+    entries = node.record(("key", "tensor"), ("weight",))
+    return AdapterTensor(
+        key=entries["key"].label(),
+        tensor=entries["tensor"].label(),
+        weight=entries["weight"].label() if "weight" in entries else None,
+    )
 
 
 def _hyperparameter(node: Node) -> Hyperparameter:

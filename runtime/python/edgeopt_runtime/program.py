@@ -93,7 +93,7 @@ class Program:
             for port in signature.outputs
             if port.tensor is not None
         ]
-        self._results = [port.name for port in signature.outputs if port.kind == "output"]
+        self._results = [port.name for port in signature.outputs if port.kind in ("output", "merged")]
         self._hyper = [
             (port.name, ort_value(hyper[port.name], hyper[port.name].dtype.name))
             for port in signature.inputs
@@ -104,7 +104,14 @@ class Program:
             for port in signature.outputs
             if port.kind in ("metric", "weight", "check")
         }
-        self._scalar_values = [(key, ort_value(array, types[key])) for key, array in self._scalars.items()]
+        self._sums = {
+            port.name: aligned_empty(_fixed(shapes[port.name], port.name, signature), DTYPES[types[port.name]].storage)
+            for port in signature.outputs
+            if port.kind == "sum"
+        }
+        self._scalar_values = [
+            (key, ort_value(array, types[key])) for key, array in (*self._scalars.items(), *self._sums.items())
+        ]
         self._flips = state.mask(tensor for _, tensor, _ in self._writes)
         self._mask = self._flips | state.mask(self._reads)
         self._bindings: dict[int, onnxruntime.IOBinding] | None = {} if options.cpu_only else None
@@ -119,6 +126,11 @@ class Program:
         self._run(batch)
         return {name: array.item() for name, array in self._scalars.items()}
 
+    @property
+    def sums(self) -> Mapping[str, NDArray[Any]]:
+        """What the last run gave to be added up over batches, until the next run."""
+        return {**self._scalars, **self._sums}
+
     def predict(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Run the graph on a checked batch and return its arrays, copies of their own.
 
@@ -127,7 +139,7 @@ class Program:
         """
         binding = self._run(batch)
         # What was bound first, state and numbers, comes first.
-        arrays = binding.copy_outputs_to_cpu()[len(self._writes) + len(self._scalars) :]
+        arrays = binding.copy_outputs_to_cpu()[len(self._writes) + len(self._scalar_values) :]
         return dict(zip(self._results, arrays, strict=True))
 
     def commit(self) -> None:
@@ -234,8 +246,12 @@ def _check_graph(session: onnxruntime.InferenceSession, signature: Signature, ma
                     f"{signature.file}: the output `{output.name}` is bfloat16, which numpy does not have. Export the "
                     "model with an output of float32."
                 )
+        elif output.kind == "merged":
+            types[output.name], shape = _numpy_type(signature.file, node), tuple(node.shape)
         else:
             types[output.name], shape = _numpy_type(signature.file, node), ()
+            if output.kind == "sum":
+                continue
             if node.shape:
                 raise GraphError(f"{signature.file}: the metric `{output.name}` is not a scalar.")
         _check_type(signature.file, node, types[output.name], shape)
@@ -246,6 +262,14 @@ def _shape_written(declared: Sequence[int | str | None], shape: tuple[int, ...])
     """The shape in which a graph writes a tensor: its own if that has as many elements, which are then the tensor's."""
     own = tuple(dim for dim in declared if isinstance(dim, int))
     return own if own and len(own) == len(declared) and math.prod(own) == math.prod(shape) else shape
+
+
+def _fixed(declared: Sequence[int | str | None], name: str, signature: Signature) -> tuple[int, ...]:
+    """The shape of an output that must say it."""
+    shape = tuple(dim for dim in declared if isinstance(dim, int))
+    if len(shape) != len(declared):
+        raise GraphError(f"{signature.file}: the sum `{name}` has no fixed shape.")
+    return shape
 
 
 def _check_names(file: str, what: str, expected: set[str], found: Any) -> None:
@@ -276,4 +300,4 @@ def _numpy_type(file: str, node: Any) -> str:
     for row in DTYPES.values():
         if node.type == f"tensor({row.ort})" and row.name != "bfloat16" and row.storage != np.dtype(np.bool_):
             return row.name
-    raise GraphError(f"{file}: the metric `{node.name}` is {node.type}, which is not a number.")
+    raise GraphError(f"{file}: the result `{node.name}` is {node.type}, which is not a number of numpy's.")

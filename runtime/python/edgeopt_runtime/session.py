@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
+from edgeopt_runtime.adapters import read_adapters, write_adapters
 from edgeopt_runtime.archive import BundleContents, read_bundle, write_bundle
 from edgeopt_runtime.atomic import replace_file
 from edgeopt_runtime.batch import Batch, each_batch
@@ -17,7 +18,6 @@ from edgeopt_runtime.calls import answered, batches_only, no_attribute, one_batc
 from edgeopt_runtime.constants import ConstantPlaces
 from edgeopt_runtime.engine import Engine, OnNonFinite
 from edgeopt_runtime.errors import BatchError, ForeignBundleError, HyperparameterError, NonFiniteLossError, StateError
-from edgeopt_runtime.evaluation import WeightedMeans
 from edgeopt_runtime.fit import Batches, Callback, History, fit
 from edgeopt_runtime.kernels import KernelChoice, Kernels, find_library
 from edgeopt_runtime.manifest import InputSpec, Manifest
@@ -248,23 +248,23 @@ class TrainingSession:
         """
         with self._lock:
             program, read = self._engine.program("evaluate")
-            means = WeightedMeans(self._engine.manifest.signatures["evaluate"])
+            totals = self._engine.totals("evaluate")
             for batch in each_batch(one_batch(batches, others)):
                 arrays = read(batch)
                 if all(array.size for array in arrays.values()):
-                    means.add(program.run(arrays))
+                    totals.add(program, program.run(arrays))
                     program.commit()
                 else:
-                    means.batches += 1
-            if not means.batches:
+                    totals.batches += 1
+            if not totals.batches:
                 raise BatchError("There is no batch to evaluate.")
-            if not means.counted:
+            if not totals.counted:
                 warnings.warn(
                     "Nothing in the batches to evaluate counts: they are empty, or every target is ignored. There is "
                     "no mean, so that the results are NaN.",
                     stacklevel=2,
                 )
-            return means.result()
+            return totals.result()
 
     def predict(self, inputs: Any, *others: Any) -> NDArray[Any] | dict[str, NDArray[Any]]:
         """The model's output, or its outputs by name if it has several.
@@ -358,8 +358,13 @@ class TrainingSession:
         with self._lock:
             write_bundle(path, self.manifest, self._engine.graphs, self._engine.current(self._engine.pending))
 
-    def export_inference(self, path: str | os.PathLike[str]) -> None:
+    def export_inference(self, path: str | os.PathLike[str], *, merge: bool = True) -> None:
         """Write the trained model as a plain ONNX file that has only the model's inputs.
+
+        Args:
+            path: Of the file.
+            merge: Whether adapters become part of the weights that they are for, so that the model is what it was in
+                the beginning, with other numbers. Without it they stay beside them, as in training.
 
         A model that draws random numbers in evaluation draws the same ones at every run of the file, those that the
         next prediction of this session would draw; a `UserWarning` says so.
@@ -369,8 +374,10 @@ class TrainingSession:
             StorageError: The file cannot be written, or the model is larger than 2 GiB.
         """
         with self._lock:
-            signature = self._engine.signature("predict")
-            tensors: dict[str, tuple[str, NDArray[Any]]] = {}
+            merging = merge and "merge" in self._engine.manifest.signatures
+            signature = self._engine.signature("predict_merged" if merging else "predict")
+            merged = self._engine.program("merge")[0].predict({}) if merging else {}
+            tensors = {name: (array.dtype.name, array) for name, array in merged.items()}
             for port in signature.inputs:
                 if port.kind == "state":
                     tensors[port.name] = (
@@ -450,6 +457,39 @@ class TrainingSession:
                     "`reset(optimizer=True)` lets it begin at them.",
                     stacklevel=2,
                 )
+
+    def save_adapters(self, path: str | os.PathLike[str], *, view: View = "trained") -> None:
+        """Write what trains beside the model, and nothing of the model itself, as PEFT does.
+
+        The folder gets ``adapter_model.safetensors`` and ``adapter_config.json``; several adapters get a folder each in
+        it. PEFT loads them where it has such adapters, `load_adapters` in any case. Parameters of the model that train
+        as a whole besides, such as those of a new head, are there too, as `modules_to_save`.
+
+        Args:
+            path: The folder. Each file in it is replaced as a whole.
+            view: As in `parameters`.
+
+        Raises:
+            AdapterError: The bundle has no adapters.
+            StorageError: The files cannot be written; those that were there are whole.
+        """
+        with self._lock:
+            write_adapters(path, self._engine.manifest, self.parameters(view))
+
+    def load_adapters(self, path: str | os.PathLike[str]) -> None:
+        """Take over adapters that `save_adapters` or PEFT wrote, in place: the next call computes with them.
+
+        The optimizer's state stays that of the adapters before; ``reset(optimizer=True)`` begins it anew.
+
+        Args:
+            path: The folder, or the file of weights.
+
+        Raises:
+            AdapterError: The files are damaged, of another kind of adapter or for another model; it says what differs.
+                The adapters are what they were.
+        """
+        with self._lock:
+            self.load_parameters(read_adapters(path, self._engine.manifest))
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Copies of all state tensors by name: parameters, buffers, optimizer state, counters, seed."""

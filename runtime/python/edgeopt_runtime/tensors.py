@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Buffer",
+    "Entry",
     "aligned_copy",
     "aligned_empty",
     "aligned_zeros",
@@ -34,6 +35,7 @@ __all__ = [
     "largest_file",
     "not_finite",
     "raw_bytes",
+    "read_entries",
 ]
 
 Buffer = bytes | memoryview
@@ -171,7 +173,7 @@ def decode_state(
         TamperedBundleError: It is not a safetensors file, or a name, dtype or shape differs from the manifest.
         TruncatedBundleError: A tensor is missing.
     """
-    entries, start = _entries(file, content)
+    entries, start = read_entries(content, file)
     wanted = [*specs, *(accumulators if any(spec.name in entries for spec in accumulators) else ())]
     unknown = entries.keys() - {spec.name for spec in wanted}
     if unknown:
@@ -198,15 +200,17 @@ def decode_state(
     return state
 
 
-class _Entry(NamedTuple):
+class Entry(NamedTuple):
+    """A tensor in the header of a safetensors file: its bytes stand from ``begin`` to ``end`` of the data."""
+
     dtype: str
     shape: tuple[int, ...]
     begin: int
     end: int
 
 
-def _entries(file: str, content: bytes) -> tuple[dict[str, _Entry], int]:
-    """What the header lists, tensors that follow each other without gaps; and where their data begins.
+def read_entries(content: bytes, file: str = "state.safetensors") -> tuple[dict[str, Entry], int]:
+    """What the header of a safetensors file lists, tensors that follow each other without gaps; where data begins.
 
     Raises:
         TamperedBundleError: It is not the header of a safetensors file.
@@ -232,12 +236,12 @@ def _entries(file: str, content: bytes) -> tuple[dict[str, _Entry], int]:
     return entries, start
 
 
-def _entry(description: Mapping[str, Any]) -> _Entry:
+def _entry(description: Mapping[str, Any]) -> Entry:
     dtype, shape = description["dtype"], description["shape"]
     begin, end = description["data_offsets"]
     if type(dtype) is not str or type(shape) is not list or not all(type(n) is int for n in (*shape, begin, end)):
         raise TypeError("an entry has other types")
-    return _Entry(dtype, tuple(shape), begin, end)
+    return Entry(dtype, tuple(shape), begin, end)
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ import numpy as np
 from edgeopt_runtime.batch import Batch, each_batch
 from edgeopt_runtime.engine import Engine
 from edgeopt_runtime.errors import BatchError, MinimizeError, NonFiniteLossError, StateError
-from edgeopt_runtime.evaluation import WeightedMeans
 from edgeopt_runtime.minimize.descent import MinimizeResult
 from edgeopt_runtime.minimize.method import Settings
 from edgeopt_runtime.minimize.objective import trainable
@@ -102,8 +101,9 @@ class _Weights:
         self._program, read = engine.program("evaluate")
         if engine.pending:
             raise StateError("Gradients are accumulated for an update; call `apply` before `minimize`.")
-        self._signature = engine.signature("evaluate")
-        if not any(port.kind == "metric" and port.name == "loss" for port in self._signature.outputs):
+        self._engine = engine
+        reports = engine.manifest.signatures.get("summary", engine.signature("evaluate"))
+        if not any(port.kind == "metric" and port.name == "loss" for port in reports.outputs):
             raise MinimizeError("The bundle's evaluate graph gives no loss.")
         self._batches = [read(batch) for batch in each_batch(batches)]
         if not self._batches:
@@ -144,10 +144,10 @@ class _Weights:
     def loss(self) -> float:
         """The mean over all batches."""
         self.evaluations += 1
-        means = WeightedMeans(self._signature)
+        totals = self._engine.totals("evaluate")
         for batch in self._batches:
-            means.add(self._program.run(batch))
-        loss = means.result()["loss"]
+            totals.add(self._program, self._program.run(batch))
+        loss = float(totals.result()["loss"])
         if not (math.isfinite(loss) and all(np.isfinite(array).all() for array in self._arrays)):
             raise NonFiniteLossError(
                 f"The loss is {loss} after {self.evaluations - 1} others, or a weight is not finite; the state is as "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -12,10 +12,14 @@ import numpy as np
 from edgeopt_runtime.batch import Batch, each_batch
 from edgeopt_runtime.engine import Engine
 from edgeopt_runtime.errors import BatchError, MinimizeError, StateError
+from edgeopt_runtime.evaluation import Totals, WeightedMeans
+from edgeopt_runtime.state import StateBuffers
 from edgeopt_runtime.tensors import is_finite
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from edgeopt_runtime.program import Program
 
 __all__ = ["Evaluation", "Objective", "Part", "SessionObjective", "trainable"]
 
@@ -57,10 +61,10 @@ class Objective(Protocol):
 
 
 class Part(NamedTuple):
-    """Where one parameter is in the vector, and the accumulator of its gradient."""
+    """Where one parameter is in the vector, and the accumulators of its gradient, each with its share."""
 
     parameter: str
-    accumulator: str
+    accumulators: tuple[tuple[int, str], ...]
     start: int
     stop: int
     shape: tuple[int, ...]
@@ -97,14 +101,13 @@ class SessionObjective:
         outputs = engine.signature("accumulate").outputs
         self._checks = [port.name for port in outputs if port.kind == "check"]
         self._parts = list(trainable(engine))
-        weight = engine.manifest.total_weight
+        self._weights = [share.weight for share in engine.manifest.shares]
         metrics = {port.name for port in outputs if port.kind == "metric"}
-        if weight is None or "loss" not in metrics:
+        if not self._weights or "loss" not in metrics:
             raise MinimizeError("The bundle's accumulate graph gives no loss, or no weight to divide its sum by.")
-        self._weight = weight
         self.size = self._parts[-1].stop if self._parts else 0
         self.evaluations = self.products = self.shares = 0
-        self._total = math.nan
+        self._totals = [math.nan for _ in self._weights]
         self._kept = {name: self._state.current(name).copy() for name in _changed(engine, self._parts)}
         self._evaluated: NDArray[Any] | None = None
         self._settled = False
@@ -130,19 +133,16 @@ class SessionObjective:
         self.evaluations += 1
         self._place(x)
         self._evaluated = x.copy()
-        total = weight = 0.0
+        losses = self._losses()
         # A point beyond the range of the parameters' type is none.
         sound = all(self._in_range(part) for part in self._parts)
         for batch in self._batches:
             numbers = self._program.run(batch)
-            loss = numbers["loss"]
+            losses.add(self._program, numbers)
             sound = sound and all(numbers[name] == 0 for name in self._checks)
             self._program.commit()
-            added, weight = self._added_weight(weight)
-            # A batch without weight has no mean.
-            total += loss * added if added else 0.0
-        self._total = weight or math.nan
-        return Evaluation(total / self._total, self._mean(weight), sound)
+        self._totals = self._accumulated_weights()
+        return Evaluation(losses.result()["loss"], self._mean(self._totals), sound)
 
     @property
     def batches(self) -> int:
@@ -163,8 +163,7 @@ class SessionObjective:
                 self._state.writable(name)[...] += place
         self._program.run(self._batches[place])
         self._program.commit()
-        total = self._joined([self._state.current(part.accumulator) for part in self._parts])
-        return total * (len(self._batches) / self._total)
+        return self._mean([total / len(self._batches) for total in self._totals])
 
     def hessian_vector(self, x: NDArray[Any], vector: NDArray[Any]) -> NDArray[Any]:
         """The Hessian of the mean loss at ``x``, times a vector.
@@ -177,12 +176,10 @@ class SessionObjective:
         self._place(x)
         self._evaluated = None
         vectors = self._vectors(vector)
-        weight = 0.0
         for batch in self._batches:
             program.run({**batch, **vectors})
             program.commit()
-            _, weight = self._added_weight(weight)
-        return self._mean(weight)
+        return self._mean(self._accumulated_weights())
 
     def settle(self, x: NDArray[Any]) -> None:
         """Leave the session at ``x``, with buffers and random numbers as after one pass over the batches there."""
@@ -206,16 +203,26 @@ class SessionObjective:
     def _in_range(self, part: Part) -> bool:
         return is_finite(self._state.current(part.parameter), self._state.specs[part.parameter].dtype)
 
-    def _added_weight(self, before: float) -> tuple[float, float]:
-        after = float(self._state.current(self._weight))
-        return after - before, after
+    def _losses(self) -> Totals:
+        """What the losses of the batches are added up in."""
+        totals = self._engine.totals("accumulate")
+        return _ByAccumulator(self._state, self._weights[0]) if isinstance(totals, WeightedMeans) else totals
 
-    def _mean(self, weight: float) -> NDArray[Any]:
-        total = self._joined([self._state.current(part.accumulator) for part in self._parts])
-        return total / (weight or math.nan)
+    def _accumulated_weights(self) -> list[float]:
+        """What the sums of each share are to be divided by; NaN if nothing counted, unless others did."""
+        weights = [float(self._state.current(name)) for name in self._weights]
+        return [weight or (math.inf if any(weights) else math.nan) for weight in weights]
+
+    def _mean(self, weights: list[float]) -> NDArray[Any]:
+        """The gradient: the sums of all shares, each over its weight."""
+        means = []
+        for part in self._parts:
+            first, *others = (self._state.current(name) / weights[share] for share, name in part.accumulators)
+            means.append(sum(others, start=first))
+        return self._joined(means)
 
     def _joined(self, arrays: list[NDArray[Any]]) -> NDArray[Any]:
-        dtypes = [self._state.current(part.accumulator).dtype for part in self._parts]
+        dtypes = [self._state.current(part.accumulators[0][1]).dtype for part in self._parts]
         return np.concatenate([array.reshape(-1) for array in arrays], dtype=np.result_type(*dtypes))
 
     def _vectors(self, vector: NDArray[Any]) -> dict[str, NDArray[Any]]:
@@ -229,13 +236,39 @@ class SessionObjective:
         return vectors
 
 
+class _ByAccumulator:
+    """The mean of the batches' losses, where only the accumulated weight tells what each of them weighs.
+
+    That is so in bundles of schema version 1.
+    """
+
+    counted = True
+
+    def __init__(self, state: StateBuffers, weight: str) -> None:
+        self._state, self._weight = state, weight
+        self._total = self._before = 0.0
+        self.batches = 0
+
+    def add(self, program: Program, numbers: Mapping[str, float]) -> None:
+        """Take in the loss of one batch, of a run that is not committed yet."""
+        self.batches += 1
+        after = float(self._state.next(self._weight))
+        # A batch without weight has no mean.
+        self._total += numbers["loss"] * (after - self._before) if after != self._before else 0.0
+        self._before = after
+
+    def result(self) -> dict[str, Any]:
+        """The mean so far."""
+        return {"loss": self._total / (self._before or math.nan)}
+
+
 def trainable(engine: Engine) -> Iterable[Part]:
     """The trainable parameters in the order of the vector.
 
     Raises:
         MinimizeError: One is bfloat16, which numpy cannot compute with.
     """
-    start = 0
+    start, shares = 0, engine.manifest.shares
     for spec in engine.manifest.accumulators:
         # Those with a slot hold what an optimizer asked for beside the gradient.
         if spec.parameter is None or spec.slot is not None:
@@ -243,7 +276,12 @@ def trainable(engine: Engine) -> Iterable[Part]:
         if engine.state.specs[spec.parameter].dtype == "bfloat16":
             raise MinimizeError(f"The parameter `{spec.parameter}` is bfloat16; minimize needs float16, 32 or 64.")
         stop = start + math.prod(spec.shape)
-        yield Part(spec.parameter, spec.name, start, stop, spec.shape)
+        accumulators = tuple(
+            (number, share.accumulators[spec.parameter])
+            for number, share in enumerate(shares)
+            if spec.parameter in share.accumulators
+        )
+        yield Part(spec.parameter, accumulators, start, stop, spec.shape)
         start = stop
 
 
