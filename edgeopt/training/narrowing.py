@@ -20,7 +20,7 @@ from edgeopt.canonical.copies import copied
 from edgeopt.errors import ConfigurationError, SignatureError
 from edgeopt.quantization.maps import NF4
 from edgeopt.tracing import Array, Tracer, op
-from edgeopt.tracing.marks import REGION
+from edgeopt.tracing.marks import REGION, WEIGHTS
 from edgeopt.tracing.site import Site
 from edgeopt.training.forward import ForwardGraph, ForwardModel, Merging
 from edgeopt_runtime.manifest import Decision, Encoded, TensorSpec
@@ -40,6 +40,8 @@ _TABLES = {"int4": tuple(code / 7 for code in range(-8, 8)), "nf4": tuple(float(
 _LEAST = 4096
 _MATRIX, _KERNEL = 2, 3
 _LARGEST_HALF = 65504.0
+# Operators whose result is a weight in another arrangement.
+_TURNING = ("Transpose", "Squeeze", "Unsqueeze", "Identity")
 
 
 @dataclass(frozen=True)
@@ -152,12 +154,10 @@ def _rewritten(forward: ForwardGraph, narrow: Collection[_Narrow]) -> ForwardGra
             model.graph.inputs.remove(weight)
             continue
         arrays = {name: tracer.input(name, array.dtype, array.shape) for name, array in one.parts.items()}
-        before = set(model.graph)
         with tracer.scope(one.entry.name):
-            _replace(tracer, weight, one, arrays)
-        for node in model.graph:
-            if node not in before and node.op_type != "Constant":
-                node.metadata_props[REGION] = one.entry.name
+            whole = _replace(tracer, weight, one, arrays)
+        if whole is not None:
+            _mark(whole.value, f"{WEIGHTS}{one.entry.name}")
         model.graph.inputs.remove(weight)
     model.graph.sort()
     return replace(forward, model=model)
@@ -167,7 +167,21 @@ def _merging(merging: Merging, narrow: Collection[_Narrow]) -> Merging:
     return replace(merging, merge=_rewritten(merging.merge, narrow), plain=_rewritten(merging.plain, narrow))
 
 
-def _replace(tracer: Tracer, weight: ir.Value, one: _Narrow, arrays: Mapping[str, Array]) -> None:
+def _mark(whole: ir.Value, region: str) -> None:
+    """Have what makes a weight, and what only turns it around, computed again in the backward pass."""
+    waiting = [node for node in [whole.producer()] if node is not None]
+    while waiting:
+        node = waiting.pop()
+        node.metadata_props[REGION] = region
+        before = (value.producer() for value in node.inputs if value is not None)
+        behind = (reader for value in node.outputs for reader, _ in value.uses() if reader.op_type in _TURNING)
+        for other in (*before, *behind):
+            if other is not None and other.op_type != "Constant" and REGION not in other.metadata_props:
+                waiting.append(other)
+
+
+def _replace(tracer: Tracer, weight: ir.Value, one: _Narrow, arrays: Mapping[str, Array]) -> Array | None:
+    """Let what reads the weight read what stands for it; the whole weight, if something does."""
     whole: Array | None = None
     for node, place in tuple(weight.uses()):
         if node.op_type == "Gather" and place == 0 and _takes_rows(node) and node.graph is tracer.graph:
@@ -183,6 +197,7 @@ def _replace(tracer: Tracer, weight: ir.Value, one: _Narrow, arrays: Mapping[str
         if output is weight:
             whole = _decode(tracer, one, arrays) if whole is None else whole
             tracer.graph.outputs[position] = whole.value
+    return whole
 
 
 def _takes_rows(node: ir.Node) -> bool:
