@@ -51,7 +51,7 @@ SIGNATURES = (
 )
 
 ROLES = ("parameter", "buffer", "optimizer", "counter", "seed")
-INPUT_KINDS = ("model", "loss")
+INPUT_KINDS = ("model", "loss", "metric")
 GRAPH_INPUT_KINDS = ("state", "batch", "hyper", "vector", "sum", "merged")
 GRAPH_OUTPUT_KINDS = ("state", "metric", "weight", "sum", "output", "merged", "check")
 CONSTANT_KINDS = ("initializer", "input", ENCODED)
