@@ -230,7 +230,7 @@ class Decision:
 
     Attributes:
         kind: What it is about: ``symbolic``, ``fixed``, ``frozen``, ``no_gradient``, ``role``, ``loss``, ``optimizer``,
-            ``memory``, ``checked`` or ``unchecked``.
+            ``adapter``, ``memory``, ``checked`` or ``unchecked``.
         subject: The dimension, tensor or graph.
         text: One line: what was decided, and why.
         warning: Whether it is a guess, or may be other than what was meant.
