@@ -7,6 +7,7 @@ from edgeopt.losses.binary import BCEWithLogits, BinaryFocal, Hinge
 from edgeopt.losses.classification import NLL, Focal, MultiMargin
 from edgeopt.losses.cross_entropy import CrossEntropy
 from edgeopt.losses.ctc import CTC
+from edgeopt.losses.from_output import FromOutput
 from edgeopt.losses.likelihoods import KLDivergence, PoissonNLL
 from edgeopt.losses.numerics import logsumexp
 from edgeopt.losses.overlap import Dice, Tversky
@@ -29,6 +30,7 @@ __all__ = [
     "Each",
     "ElementwiseLoss",
     "Focal",
+    "FromOutput",
     "Hinge",
     "Huber",
     "KLDivergence",

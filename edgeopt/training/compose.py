@@ -11,6 +11,7 @@ from edgeopt.metrics import Metric
 from edgeopt.optimizers import OptimizerLike, as_groups
 from edgeopt.tracing import IR_VERSION, OPSET
 from edgeopt.training.examining.decisions import decided, listed
+from edgeopt.training.examining.own_losses import with_own_losses
 from edgeopt.training.examining.statistics import BatchNorm, hold_statistics
 from edgeopt.training.examining.suitability import unsuitable_output
 from edgeopt.training.examining.unreached import find_unreached, reached
@@ -75,6 +76,7 @@ def compose(
         UnsupportedOperatorError: The gradient needs an operator without a rule.
         UnsupportedModelError: No gradient reaches any parameter.
     """
+    model = with_own_losses(model, loss)
     outputs = [OutputSpec(name, spec.dtype, spec.shape) for name, spec in model.evaluate.specs(model.predicted).items()]
     chosen = output or model.default_output
     rules = as_groups(optimizer)
@@ -82,7 +84,7 @@ def compose(
     trained = not_frozen(rules, selected)
     model = hold_statistics(model, trained, batch_norm)
     returned = model.train.specs(model.train.outputs)
-    objective = resolve_objective(loss, chosen, returned)
+    objective = resolve_objective(loss, chosen, returned, model.train.specs([name for name in model.train.inputs if name in model.labels]))
     left_out = _only_in_training(model, objective)
     unreached, decisions = find_unreached(model.train, objective.outputs, trained)
     plan = Plan(
@@ -92,12 +94,12 @@ def compose(
         metrics=resolve_metrics(metrics, objective, chosen, returned),
         recompute=recompute if isinstance(recompute, str) else tuple(recompute),
     )
-    inputs = [
-        InputSpec(name, "model", spec.dtype, spec.shape) for name, spec in model.train.specs(model.train.inputs).items()
-    ]
+    taken = model.train.specs(model.train.inputs)
+    inputs = [InputSpec(name, "model", *spec[1:3]) for name, spec in taken.items() if name not in model.labels]
     targets = _targets(plan, inputs)
     _refuse_measurements(plan)
     decisions += left_out
+    decisions += [decided("loss", term.outputs, text) for term in objective.terms for text in term.loss.assumptions()]
     decisions += [found for term in objective.terms for found in unsuitable_output(model, term)]
     reached = [_reached(model, objective, share, trained) for share in range(1, objective.shares)]
     state = initial_state(model.parameters, model.buffers, plan.groups, seed, reached)

@@ -264,7 +264,7 @@ def _from_torch(asked: _Request) -> tuple[ForwardModel, Reference]:
     output = asked.settings["output"]
     if asked.example_inputs is None:
         raise SignatureError("A torch.nn.Module needs example_inputs.")
-    refuse_labels(asked.model, asked.example_inputs, output)
+    refuse_labels(asked.model, asked.example_inputs, output, asked.settings["loss"])
     if asked.fixed_inputs is not None:
         raise SignatureError("fixed_inputs is for ONNX files; a module's examples may hold numbers that never change.")
     if asked.settings["batch_norm"] == "file":
