@@ -7,7 +7,10 @@ from edgeopt.losses.binary import BCEWithLogits, BinaryFocal, Hinge
 from edgeopt.losses.classification import NLL, Focal, MultiMargin
 from edgeopt.losses.cross_entropy import CrossEntropy
 from edgeopt.losses.ctc import CTC
+from edgeopt.losses.from_function import FromFunction, from_function, is_array_program
+from edgeopt.losses.from_onnx import FromONNX, from_onnx
 from edgeopt.losses.from_output import FromOutput
+from edgeopt.losses.from_torch import FromTorch, from_torch
 from edgeopt.losses.likelihoods import KLDivergence, PoissonNLL
 from edgeopt.losses.numerics import logsumexp
 from edgeopt.losses.overlap import Dice, Tversky
@@ -30,7 +33,10 @@ __all__ = [
     "Each",
     "ElementwiseLoss",
     "Focal",
+    "FromFunction",
+    "FromONNX",
     "FromOutput",
+    "FromTorch",
     "Hinge",
     "Huber",
     "KLDivergence",
@@ -42,5 +48,9 @@ __all__ = [
     "SmoothL1",
     "Tversky",
     "WeightedSum",
+    "from_function",
+    "from_onnx",
+    "from_torch",
+    "is_array_program",
     "logsumexp",
 ]

@@ -84,7 +84,9 @@ def compose(
     trained = not_frozen(rules, selected)
     model = hold_statistics(model, trained, batch_norm)
     returned = model.train.specs(model.train.outputs)
-    objective = resolve_objective(loss, chosen, returned, model.train.specs([name for name in model.train.inputs if name in model.labels]))
+    objective = resolve_objective(
+        loss, chosen, returned, model.train.specs([name for name in model.train.inputs if name in model.labels])
+    )
     left_out = _only_in_training(model, objective)
     unreached, decisions = find_unreached(model.train, objective.outputs, trained)
     plan = Plan(

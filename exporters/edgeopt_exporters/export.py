@@ -16,7 +16,7 @@ from edgeopt.adapters import ADAPTER, Adapter
 from edgeopt.bundle import Bundle
 from edgeopt.components import described
 from edgeopt.errors import ConfigurationError, SignatureError
-from edgeopt.losses import Loss
+from edgeopt.losses import FromTorch, Loss
 from edgeopt.metrics import METRIC, Metric
 from edgeopt.optimizers import OptimizerLike
 from edgeopt.training import BatchNorm, ForwardModel, compose
@@ -176,6 +176,8 @@ def export(
         budget=None if memory_budget_mb is None else Budget(memory_budget_mb, memory_sizes, freeze_to_fit),
         check=check,
     )
+    if is_module and any(isinstance(each, FromTorch) for _, each in settings["loss"].parts()):
+        request = _with_losses_inside(request)
     with phases_shown(verbose=verbose):
         bundle = _export_module(request) if is_module else _export_file(request)
     bundle = _with_decisions(bundle, given.decisions)
@@ -270,6 +272,16 @@ def _from_torch(asked: _Request) -> tuple[ForwardModel, Reference]:
     if asked.settings["batch_norm"] == "file":
         raise SignatureError('batch_norm="file" is for ONNX files; a module\'s parts say themselves how they train.')
     return from_torch(asked.model, asked.example_inputs, **asked.shapes, output=output)
+
+
+def _with_losses_inside(asked: _Request) -> _Request:
+    """The same with losses of PyTorch as a part of the module, which returns them."""
+    from edgeopt_exporters.pytorch.with_losses import with_losses
+
+    model, examples, loss = with_losses(
+        asked.model, asked.example_inputs, asked.settings["loss"], asked.settings["output"]
+    )
+    return replace(asked, model=model, example_inputs=examples, settings={**asked.settings, "loss": loss})
 
 
 def _is_onnx(model: Any) -> bool:
