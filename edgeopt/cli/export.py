@@ -15,6 +15,7 @@ import numpy as np
 import typer
 
 import edgeopt
+from edgeopt.adapters import ADAPTER, ADAPTERS
 from edgeopt.cli.components import build, build_all, build_optimizer
 from edgeopt.cli.console import err, format_bytes, out
 from edgeopt.cli.decisions import print_decisions
@@ -82,6 +83,15 @@ def export(
         list[str] | None,
         typer.Option(metavar="PATTERN", help="Parameters to train, as in 'classifier.*'. Repeat for several."),
     ] = None,
+    adapter: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--adapter",
+            "--adapters",
+            metavar=COMPONENT,
+            help=f"What trains in place of the model: {', '.join(sorted(ADAPTERS))}. Repeat for several.",
+        ),
+    ] = None,
     fixed_batch: Annotated[
         bool, typer.Option("--fixed-batch", help="Keep the batch size of the example inputs, for NPUs that need it.")
     ] = False,
@@ -117,6 +127,7 @@ def export(
     check_bundle_output(output)
     rule = build_optimizer(optimizer, lr, schedule, optimizer_state)
     chosen_loss, metrics, transforms = build(LOSS, loss), build_all(METRIC, metric), build_all(TRANSFORM, transform)
+    adapters = build_all(ADAPTER, adapter)
     source, example_inputs = (Path(model), None) if _is_file(model) else _build_model(model)
     with err.status("exporting"), warnings.catch_warnings():
         # They are among the decisions, which are printed below.
@@ -129,6 +140,7 @@ def export(
             transforms=transforms,
             metrics=metrics,
             trainable=trainable,
+            adapters=adapters,
             dynamic_batch=not fixed_batch,
             output=loss_input,
             batch_norm=batch_norm.value,

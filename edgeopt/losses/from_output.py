@@ -69,8 +69,8 @@ class FromOutput(Loss):
         rows = next((name for name, spec in outputs.items() if spec.shape and name != self.output), None)
         if rows is None:
             raise SignatureError(
-                f"The model returns the loss {self.output!r} as a single number, and nothing that the number of samples "
-                "could be read off. Let it return one number for each sample, or name what counts them: weight='...'."
+                f"The model returns the loss {self.output!r} as a single number, and nothing that the number of "
+                "samples could be read off. Let it return one number for each sample, or name what counts them: weight='...'."
             )
         return replace(found, rows=rows)
 

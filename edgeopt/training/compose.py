@@ -19,7 +19,7 @@ from edgeopt.training.forward import ForwardModel
 from edgeopt.training.graphs.signatures import OPTIONAL, SIGNATURES
 from edgeopt.training.objective import Objective, resolve_objective
 from edgeopt.training.plan import Plan, select_trainable
-from edgeopt.training.reports import resolve_metrics
+from edgeopt.training.reports import own_inputs, resolve_metrics
 from edgeopt.training.updating.blocks import BLOCK_SIZE
 from edgeopt.training.updating.groups import not_frozen, resolve
 from edgeopt.training.updating.state import initial_state
@@ -84,24 +84,26 @@ def compose(
     trained = not_frozen(rules, selected)
     model = hold_statistics(model, trained, batch_norm)
     returned = model.train.specs(model.train.outputs)
-    objective = resolve_objective(
-        loss, chosen, returned, model.train.specs([name for name in model.train.inputs if name in model.labels])
-    )
+    labels = model.train.specs([name for name in model.train.inputs if name in model.labels])
+    objective = resolve_objective(loss, chosen, returned, labels)
+    evaluated = model.evaluate.specs(model.evaluate.outputs)
+    # Dimensions without a name are called as the losses' targets call them.
+    evaluated = {name: returned.get(name, spec) for name, spec in evaluated.items()}
     left_out = _only_in_training(model, objective)
     unreached, decisions = find_unreached(model.train, objective.outputs, trained)
     plan = Plan(
         objective=objective,
         groups=resolve(rules, selected, joined_size, unreached, block_size),
         transforms=tuple(transforms),
-        metrics=resolve_metrics(metrics, objective, chosen, returned),
+        metrics=resolve_metrics(metrics, objective, chosen, evaluated, returned),
         recompute=recompute if isinstance(recompute, str) else tuple(recompute),
     )
     taken = model.train.specs(model.train.inputs)
     inputs = [InputSpec(name, "model", *spec[1:3]) for name, spec in taken.items() if name not in model.labels]
     targets = _targets(plan, inputs)
     _refuse_measurements(plan)
-    decisions += left_out
     decisions += [decided("loss", term.outputs, text) for term in objective.terms for text in term.loss.assumptions()]
+    decisions += [*left_out, *_only_in_evaluation(plan)]
     decisions += [found for term in objective.terms for found in unsuitable_output(model, term)]
     reached = [_reached(model, objective, share, trained) for share in range(1, objective.shares)]
     state = initial_state(model.parameters, model.buffers, plan.groups, seed, reached)
@@ -141,7 +143,13 @@ def _targets(plan: Plan, inputs: Sequence[InputSpec]) -> tuple[InputSpec, ...]:
                     f"The loss's input {target.name!r} has the name of a model input; rename it: "
                     f"{type(term.loss).__name__}(target='...')."
                 )
-    return plan.objective.inputs
+    own = own_inputs(plan.metrics)
+    for target in own:
+        if target.name in names:
+            raise SignatureError(
+                f"The metric's input {target.name!r} has the name of a model input; rename it: target='...'."
+            )
+    return (*plan.objective.inputs, *own)
 
 
 def _refuse_measurements(plan: Plan) -> None:
@@ -170,6 +178,15 @@ def _only_in_training(model: ForwardModel, objective: Objective) -> list[Decisio
         return []
     names = [term.name for term in missing]
     return [decided("loss", names, f"Evaluation reports the loss without {listed(names)}: only training has that.")]
+
+
+def _only_in_evaluation(plan: Plan) -> list[Decision]:
+    """What to say about metrics that training cannot report."""
+    names = [each.metric.reported for each in plan.metrics if not each.trained]
+    if not names:
+        return []
+    why = "what it reads is there in evaluation only" if len(names) == 1 else "what they read is there then only"
+    return [decided("loss", names, f"Only evaluation reports {listed(names)}: {why}.")]
 
 
 def _reached(model: ForwardModel, objective: Objective, share: int, trained: Sequence[str]) -> frozenset[str]:

@@ -240,7 +240,7 @@ def _export_module(asked: _Request) -> Bundle:
     phase("comparing it with the module")
     compared = checkable(bundle, forward, chosen, plain, asked.adapters, asked.settings, reference)
     if compared is None:
-        text = "not compared with the model: a weight that it reads in two ways has an adapter for one of them"
+        text = "not compared with the model: it has no weight of its own in which an adapter could be merged"
         return _with_decisions(bundle, [Decision("unchecked", "model", text, warning=True)])
     verdict = verify(compared[0], compared[1], chosen, compared[2])
     if refused := {name: why for name, why in verdict.unproven.items() if name in reference.asked}:

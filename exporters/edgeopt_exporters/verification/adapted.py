@@ -139,9 +139,14 @@ class AdaptedReference:
         return dict(zip(names, found, strict=True))
 
 
-def representable(merging: Merging) -> bool:
-    """Whether a model has a weight for each merged one: one that is read in two ways, and merged in one, is two."""
+def representable(merging: Merging, plain: ForwardModel) -> bool:
+    """Whether a model has a weight for each merged one.
+
+    One that is read in two ways, and merged in one, is two; and one that is computed is none of the model's.
+    """
     names = list(merging.places.values())
+    if not plain.parameters.keys() >= set(names):
+        return False
     read = {value.name for value in merging.plain.model.graph.inputs if value.uses()}
     return len(set(names)) == len(names) and read.isdisjoint(names)
 

@@ -23,7 +23,7 @@ from edgeopt_exporters.verification.comparing import GRADIENTS, OUTPUTS, Differe
 from edgeopt_exporters.verification.reference import Arrays, Reference, ReferenceFailed, Trained
 from edgeopt_exporters.verification.running import GraphFailed, GraphRunner, quiet_session
 from edgeopt_exporters.verification.targets import sizes_of, targets
-from edgeopt_runtime.manifest import InputSpec, Manifest, OutputSpec
+from edgeopt_runtime.manifest import Manifest, OutputSpec
 
 __all__ = ["Check", "Problem"]
 

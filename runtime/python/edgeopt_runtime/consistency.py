@@ -15,7 +15,7 @@ __all__ = ["check_consistency"]
 # What each graph may give back. Only `predict` gives arrays; of the state neither it nor `evaluate` changes more than
 # the count of random numbers drawn.
 OUTPUT_KINDS = {
-    "step": ("state", "metric", "weight", "check"),
+    "step": ("state", "metric", "weight", "sum", "check"),
     "accumulate": ("state", "metric", "weight", "sum", "check"),
     "apply": ("state", "metric", "check"),
     "evaluate": ("state", "metric", "weight", "sum"),
@@ -70,22 +70,17 @@ def check_consistency(manifest: Manifest) -> None:
 
 
 def _check_summary(manifest: Manifest) -> None:
-    """Whatever gives sums gives all that `summary` makes numbers of, and no others."""
-    made = {name: _sums_of(signature) for name, signature in manifest.signatures.items()}
+    """Nothing gives sums but those that `summary` makes numbers of, and `evaluate` gives them all."""
     summary = manifest.signatures.get("summary")
-    wanted = None if summary is None else {port.name for port in summary.inputs}
-    for name, sums in made.items():
-        if sums and (wanted is None or not wanted <= sums):
-            _fail(f"signatures.{name}.outputs", "has sums that are not those of which summary makes numbers")
-    if wanted is not None and "evaluate" in made and not made["evaluate"] >= wanted:
-        _fail("signatures.summary.inputs", "wants sums that evaluate does not give")
-
-
-def _sums_of(signature: Signature) -> set[str]:
-    """The outputs that may be added up."""
-    if not any(port.kind == "sum" for port in signature.outputs):
-        return set()
-    return {port.name for port in signature.outputs if port.kind in ("sum", "weight")}
+    wanted = set() if summary is None else {port.name for port in summary.inputs}
+    for name, signature in manifest.signatures.items():
+        unknown = {port.name for port in signature.outputs if port.kind == "sum"} - wanted
+        if unknown:
+            _fail(f"signatures.{name}.outputs", f"has the sum {min(unknown)!r}, of which summary makes nothing")
+    if summary is not None and "evaluate" in manifest.signatures:
+        given = {port.name for port in manifest.signatures["evaluate"].outputs if port.kind in ("sum", "weight")}
+        if not wanted <= given:
+            _fail("signatures.summary.inputs", f"wants the sum {min(wanted - given)!r}, which evaluate does not give")
 
 
 class _Names(NamedTuple):
@@ -97,6 +92,7 @@ class _Names(NamedTuple):
     hyperparameters: frozenset[str]
     model_inputs: frozenset[str]
     loss_inputs: frozenset[str]
+    metric_inputs: frozenset[str]
     outputs: frozenset[str]
     merged: frozenset[str]
 
@@ -109,6 +105,7 @@ class _Names(NamedTuple):
             hyperparameters=frozenset(spec.name for spec in manifest.hyperparameters),
             model_inputs=frozenset(spec.name for spec in manifest.inputs if spec.kind == "model"),
             loss_inputs=frozenset(spec.name for spec in manifest.inputs if spec.kind == "loss"),
+            metric_inputs=frozenset(spec.name for spec in manifest.inputs if spec.kind == "metric"),
             outputs=frozenset(spec.name for spec in manifest.outputs),
             merged=frozenset(port.name for port in manifest.signatures["merge"].outputs if port.kind == "merged")
             if "merge" in manifest.signatures
@@ -201,7 +198,10 @@ def _batch(name: str, names: _Names) -> frozenset[str]:
     """The arrays of a batch that a graph may take."""
     if name in WITHOUT_BATCH:
         return frozenset()
-    return names.model_inputs if name in ("predict", "predict_merged") else names.model_inputs | names.loss_inputs
+    if name in ("predict", "predict_merged"):
+        return names.model_inputs
+    known = names.model_inputs | names.loss_inputs
+    return known | names.metric_inputs if name == "evaluate" else known
 
 
 def _check_vector(where: str, name: str, port: GraphInput, names: _Names) -> None:

@@ -92,13 +92,17 @@ class Engine:
             self._programs[name] = program, reader
         return self._programs[name]
 
+    def gives_sums(self, name: str) -> bool:
+        """Whether a graph gives what `summary` makes numbers of; bundles of schema version 1 have none that does."""
+        return any(port.kind == "sum" for port in self.signature(name).outputs)
+
     def totals(self, name: str) -> Totals:
         """What the losses and metrics of a graph's batches are added up in, empty.
 
         Raises:
             GraphError: The graph that makes numbers of sums is not what the manifest says.
         """
-        if not any(port.kind == "sum" for port in self.signature(name).outputs):
+        if not self.gives_sums(name):
             return WeightedMeans(self.signature(name))
         if self._summary is None:
             signature = self.signature("summary")
@@ -108,8 +112,10 @@ class Engine:
             self._summary = Summary(signature, self._options.open(signature.file, graph))
         return Sums(self._summary)
 
-    def advance(self, name: str, batch: Batch) -> dict[str, float]:
+    def advance(self, name: str, batch: Batch, totals: Totals | None = None) -> dict[str, float]:
         """Run a graph that changes the state, and commit the result unless it is not finite, or counts nothing.
+
+        What is committed is added to the totals, too.
 
         Raises:
             NonFiniteLossError: It is not finite, and the session is to raise; or no result can be, since the state is
@@ -137,6 +143,8 @@ class Engine:
             raise _nothing_counts(name)
         if not refused or self._on_nonfinite == "ignore":
             program.commit()
+            if totals is not None:
+                totals.add(program, numbers)
             self._schedule_watch.look(metrics)
             if alarm and self._on_nonfinite == "ignore" and self._not_finite_since is None:
                 self.note_not_finite(f'this session went on under on_nonfinite="ignore"{self._place()}')

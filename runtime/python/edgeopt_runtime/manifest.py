@@ -99,7 +99,7 @@ class InputSpec:
 
     Attributes:
         name: That of the graph inputs which read it.
-        kind: ``model`` or ``loss``.
+        kind: ``model``, ``loss``, or ``metric`` for what only evaluation takes.
         dtype: A key of `edgeopt_runtime.dtypes.DTYPES`.
         shape: Lengths of the axes; a string is a length known at run time.
         classes: Of an array of classes how many there are: its values are from 0 to one less.

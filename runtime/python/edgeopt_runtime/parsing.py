@@ -47,7 +47,7 @@ SIGNATURES = (
 )
 
 ROLES = ("parameter", "buffer", "optimizer", "counter", "seed")
-INPUT_KINDS = ("model", "loss")
+INPUT_KINDS = ("model", "loss", "metric")
 GRAPH_INPUT_KINDS = ("state", "batch", "hyper", "vector", "sum", "merged")
 GRAPH_OUTPUT_KINDS = ("state", "metric", "weight", "sum", "output", "merged", "check")
 RANGE_ENDS = ("at_least", "above", "at_most", "below")

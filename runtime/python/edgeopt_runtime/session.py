@@ -17,6 +17,7 @@ from edgeopt_runtime.batch import Batch, each_batch
 from edgeopt_runtime.calls import answered, batches_only, no_attribute, one_batch
 from edgeopt_runtime.engine import Engine, OnNonFinite
 from edgeopt_runtime.errors import BatchError, ForeignBundleError, HyperparameterError, NonFiniteLossError, StateError
+from edgeopt_runtime.evaluation import Totals
 from edgeopt_runtime.fit import Batches, Callback, History, fit
 from edgeopt_runtime.kernels import KernelChoice, Kernels, find_library
 from edgeopt_runtime.manifest import InputSpec, Manifest
@@ -185,8 +186,17 @@ class TrainingSession:
             NonFiniteLossError: The loss or the new state is not finite; the state is as it was.
             ExecutionError: ONNX Runtime failed; the state is as it was.
         """
+        return self._step(one_batch(batch, others), None)
+
+    def _step(self, batch: Batch, totals: Totals | None) -> dict[str, float]:
+        """A step whose sums are added to totals, too."""
         with self._lock:
-            return self._engine.advance("step", one_batch(batch, others))
+            return self._engine.advance("step", batch, totals)
+
+    def _totals(self) -> Totals | None:
+        """What the sums of steps are added up in; None for a bundle whose steps give none."""
+        with self._lock:
+            return self._engine.totals("step") if self._engine.gives_sums("step") else None
 
     def accumulate(self, batch: Batch | Any, *others: Any) -> dict[str, float]:
         """Add the gradients of one microbatch to those accumulated; the parameters stay.
