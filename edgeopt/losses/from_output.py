@@ -29,6 +29,8 @@ class FromOutput(Loss):
     - otherwise it is the samples, which an export says: the first axis of `rows`, an output of the model; by default
       of the first one that has axes.
 
+    A mean over nothing, in a microbatch without labels, is NaN in the model already, and stays so.
+
     With `reduction="sum"` a single number is the sum that it is.
 
     Raises:
@@ -70,7 +72,8 @@ class FromOutput(Loss):
         if rows is None:
             raise SignatureError(
                 f"The model returns the loss {self.output!r} as a single number, and nothing that the number of "
-                "samples could be read off. Let it return one number for each sample, or name what counts them: weight='...'."
+                "samples could be read off. Let it return one number for each sample, or name an output that counts "
+                "them: weight='...'."
             )
         return replace(found, rows=rows)
 

@@ -85,7 +85,11 @@ def export(
             one and a list or dict itself is given in a tuple. An ONNX file needs no examples; where its dimensions
             are symbolic, they give sizes to those that shall be fixed.
         loss: What is minimised, `edgeopt.losses.CrossEntropy()`, or its name, `"cross_entropy:label_smoothing=0.1"`; or
-            a loss of `torch.nn` that has an equal here. It adds its targets to the inputs of a batch.
+            a loss of `torch.nn` that has an equal here. It adds its targets to the inputs of a batch. One of your own
+            is a class derived from `edgeopt.losses.Loss`, or a function of arrays `def loss(xp, prediction, target)`,
+            see `edgeopt.losses.from_function`; a module or function of PyTorch, `edgeopt.losses.from_torch(...)`; an
+            ONNX model, `edgeopt.losses.from_onnx("loss.onnx")`; or an output of the model, which gets the labels
+            itself, `edgeopt.losses.FromOutput("loss")`. Losses are added and multiplied by numbers.
         optimizer: The update rule, `edgeopt.optimizers.AdamW(lr=…)`, or its name, `"adamw:lr=1e-3"`; `lr` is a number
             or a schedule. For other settings or another rule for some parameters:
             `[Group("*.bias", weight_decay=0.0), AdamW(lr=…)]`. An optimizer of `torch.optim` that holds parameters of
