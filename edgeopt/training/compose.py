@@ -12,6 +12,7 @@ from edgeopt.optimizers import OptimizerLike, as_groups
 from edgeopt.tracing import IR_VERSION, OPSET
 from edgeopt.training.constants import with_constants
 from edgeopt.training.examining.decisions import decided, listed
+from edgeopt.training.examining.own_losses import with_own_losses
 from edgeopt.training.examining.statistics import BatchNorm, hold_statistics
 from edgeopt.training.examining.suitability import unsuitable_output
 from edgeopt.training.examining.unreached import find_unreached, reached
@@ -79,6 +80,7 @@ def compose(
         UnsupportedOperatorError: The gradient needs an operator without a rule.
         UnsupportedModelError: No gradient reaches any parameter.
     """
+    model = with_own_losses(model, loss)
     outputs = [OutputSpec(name, spec.dtype, spec.shape) for name, spec in model.evaluate.specs(model.predicted).items()]
     chosen = output or model.default_output
     rules = as_groups(optimizer)
@@ -87,7 +89,8 @@ def compose(
     model = hold_statistics(model, trained, batch_norm)
     model = narrowed(model, trained, frozen_weights)
     returned = model.train.specs(model.train.outputs)
-    objective = resolve_objective(loss, chosen, returned)
+    labels = model.train.specs([name for name in model.train.inputs if name in model.labels])
+    objective = resolve_objective(loss, chosen, returned, labels)
     evaluated = model.evaluate.specs(model.evaluate.outputs)
     # Dimensions without a name are called as the losses' targets call them.
     evaluated = {name: returned.get(name, spec) for name, spec in evaluated.items()}
@@ -100,11 +103,11 @@ def compose(
         metrics=resolve_metrics(metrics, objective, chosen, evaluated, returned),
         recompute=recompute if isinstance(recompute, str) else tuple(recompute),
     )
-    inputs = [
-        InputSpec(name, "model", spec.dtype, spec.shape) for name, spec in model.train.specs(model.train.inputs).items()
-    ]
+    taken = model.train.specs(model.train.inputs)
+    inputs = [InputSpec(name, "model", *spec[1:3]) for name, spec in taken.items() if name not in model.labels]
     targets = _targets(plan, inputs)
     _refuse_measurements(plan)
+    decisions += [decided("loss", term.outputs, text) for term in objective.terms for text in term.loss.assumptions()]
     decisions += [*left_out, *_only_in_evaluation(plan)]
     decisions += [found for term in objective.terms for found in unsuitable_output(model, term)]
     reached = [_reached(model, objective, share, trained) for share in range(1, objective.shares)]

@@ -16,7 +16,7 @@ from edgeopt.adapters import ADAPTER, Adapter
 from edgeopt.bundle import Bundle
 from edgeopt.components import described
 from edgeopt.errors import ConfigurationError, SignatureError
-from edgeopt.losses import Loss
+from edgeopt.losses import FromTorch, Loss
 from edgeopt.metrics import METRIC, Metric
 from edgeopt.optimizers import OptimizerLike
 from edgeopt.training import BatchNorm, ForwardModel, FrozenWeights, check_format, compose
@@ -86,7 +86,11 @@ def export(
             one and a list or dict itself is given in a tuple. An ONNX file needs no examples; where its dimensions
             are symbolic, they give sizes to those that shall be fixed.
         loss: What is minimised, `edgeopt.losses.CrossEntropy()`, or its name, `"cross_entropy:label_smoothing=0.1"`; or
-            a loss of `torch.nn` that has an equal here. It adds its targets to the inputs of a batch.
+            a loss of `torch.nn` that has an equal here. It adds its targets to the inputs of a batch. One of your own
+            is a class derived from `edgeopt.losses.Loss`, or a function of arrays `def loss(xp, prediction, target)`,
+            see `edgeopt.losses.from_function`; a module or function of PyTorch, `edgeopt.losses.from_torch(...)`; an
+            ONNX model, `edgeopt.losses.from_onnx("loss.onnx")`; or an output of the model, which gets the labels
+            itself, `edgeopt.losses.FromOutput("loss")`. Losses are added and multiplied by numbers.
         optimizer: The update rule, `edgeopt.optimizers.AdamW(lr=…)`, or its name, `"adamw:lr=1e-3"`; `lr` is a number
             or a schedule. For other settings or another rule for some parameters:
             `[Group("*.bias", weight_decay=0.0), AdamW(lr=…)]`. An optimizer of `torch.optim` that holds parameters of
@@ -182,6 +186,8 @@ def export(
         budget=None if memory_budget_mb is None else Budget(memory_budget_mb, memory_sizes, freeze_to_fit),
         check=check,
     )
+    if is_module and any(isinstance(each, FromTorch) for _, each in settings["loss"].parts()):
+        request = _with_losses_inside(request)
     with phases_shown(verbose=verbose):
         bundle = _export_module(request) if is_module else _export_file(request)
     bundle = _with_decisions(bundle, given.decisions)
@@ -270,12 +276,22 @@ def _from_torch(asked: _Request) -> tuple[ForwardModel, Reference]:
     output = asked.settings["output"]
     if asked.example_inputs is None:
         raise SignatureError("A torch.nn.Module needs example_inputs.")
-    refuse_labels(asked.model, asked.example_inputs, output)
+    refuse_labels(asked.model, asked.example_inputs, output, asked.settings["loss"])
     if asked.fixed_inputs is not None:
         raise SignatureError("fixed_inputs is for ONNX files; a module's examples may hold numbers that never change.")
     if asked.settings["batch_norm"] == "file":
         raise SignatureError('batch_norm="file" is for ONNX files; a module\'s parts say themselves how they train.')
     return from_torch(asked.model, asked.example_inputs, **asked.shapes, output=output)
+
+
+def _with_losses_inside(asked: _Request) -> _Request:
+    """The same with losses of PyTorch as a part of the module, which returns them."""
+    from edgeopt_exporters.pytorch.with_losses import with_losses
+
+    model, examples, loss = with_losses(
+        asked.model, asked.example_inputs, asked.settings["loss"], asked.settings["output"]
+    )
+    return replace(asked, model=model, example_inputs=examples, settings={**asked.settings, "loss": loss})
 
 
 def _is_onnx(model: Any) -> bool:
