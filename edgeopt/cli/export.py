@@ -36,6 +36,16 @@ __all__ = ["export"]
 COMPONENT = "NAME:KEY=VALUE"
 
 
+class FrozenWeights(str, Enum):
+    """How weights that do not train are stored."""
+
+    FLOAT32 = "float32"
+    FLOAT16 = "float16"
+    INT8 = "int8"
+    INT4 = "int4"
+    NF4 = "nf4"
+
+
 class BatchNorm(str, Enum):
     """Whose statistics normalisations use in training."""
 
@@ -106,6 +116,9 @@ def export(
             help=f"What trains in place of the model: {', '.join(sorted(ADAPTERS))}. Repeat for several.",
         ),
     ] = None,
+    frozen_weights: Annotated[
+        FrozenWeights, typer.Option(help="How large weights that do not train are stored; the graphs decode them.")
+    ] = FrozenWeights.FLOAT32,
     fixed_batch: Annotated[
         bool, typer.Option("--fixed-batch", help="Keep the batch size of the example inputs, for NPUs that need it.")
     ] = False,
@@ -154,6 +167,7 @@ def export(
             dynamic_batch=not fixed_batch,
             output=loss_input,
             batch_norm=batch_norm.value,
+            frozen_weights=frozen_weights.value,
             fixed_inputs=dict(map(_fixed_input, fixed_input)) if fixed_input else None,
             seed=seed,
             memory_budget_mb=memory_budget_mb,

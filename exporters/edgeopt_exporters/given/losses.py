@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
+import onnx
+import onnx_ir as ir
+
+from edgeopt.canonical import canonicalize
 from edgeopt.components import described
 from edgeopt.errors import ConfigurationError
 from edgeopt.losses import (
@@ -17,14 +23,19 @@ from edgeopt.losses import (
     NLL,
     BCEWithLogits,
     CrossEntropy,
+    FromONNX,
     Huber,
     KLDivergence,
     Loss,
     MultiMargin,
     PoissonNLL,
     SmoothL1,
+    WeightedSum,
+    from_function,
+    is_array_program,
 )
 from edgeopt.optimizers.config.options import Options
+from edgeopt_exporters.onnx_file.reading import of_bytes, read
 
 __all__ = ["as_loss"]
 
@@ -34,7 +45,12 @@ def as_loss(loss: Any) -> Loss:
 
     Raises:
         ConfigurationError: It is something else, or it or one of its settings has no equal here.
+        UnsupportedModelError: It is an ONNX model that cannot be read.
     """
+    if is_array_program(loss):
+        return from_function(loss)
+    if isinstance(loss, Loss) and any(isinstance(each, FromONNX) for _, each in loss.parts()):
+        return _with_models_read(loss)
     if isinstance(loss, (Loss, str)) or (isinstance(loss, type) and issubclass(loss, Loss)):
         return LOSS.one(loss)
     function, settings = (loss.func, loss.keywords) if isinstance(loss, functools.partial) else (loss, {})
@@ -58,9 +74,25 @@ def as_loss(loss: Any) -> Loss:
     if callable(function) and not isinstance(function, type):
         raise ConfigurationError(
             f"A loss must be an array program that becomes a graph, and {described(function)} is none; give one of "
-            f"edgeopt's, {LOSS.example}, or a class of yours derived from edgeopt.losses.Loss."
+            f"edgeopt's, {LOSS.example}, or a class of yours derived from edgeopt.losses.Loss. A function of traced "
+            "arrays has xp as its first parameter; for a module or function of PyTorch, give "
+            "edgeopt.losses.from_torch(loss, targets={'target': an example})."
         )
     return LOSS.one(loss)
+
+
+def _with_models_read(loss: Loss) -> Loss:
+    """The loss, whose ONNX models are in canonical form."""
+    if isinstance(loss, FromONNX):
+        given = loss.model
+        if not isinstance(given, (str, os.PathLike, bytes, onnx.ModelProto, ir.Model)):
+            raise ConfigurationError(f"A loss model must be a path, bytes or a ModelProto; got {described(given)}.")
+        return replace(loss, model=canonicalize(read(of_bytes(given) if isinstance(given, bytes) else given)))
+    return (
+        WeightedSum(tuple((factor, _with_models_read(each)) for factor, each in loss.parts()))
+        if isinstance(loss, WeightedSum)
+        else loss
+    )
 
 
 def _settings(module: Any) -> dict[str, Any]:
