@@ -14,7 +14,7 @@ from edgeopt.errors import SignatureError
 from edgeopt.losses import ArraySpec
 from edgeopt.tracing import shapes
 from edgeopt.tracing.array import to_numpy_dtype
-from edgeopt_runtime.manifest import AdapterSpec, Decision
+from edgeopt_runtime.manifest import AdapterSpec, Decision, Encoded
 
 __all__ = ["ForwardGraph", "ForwardModel", "Merging"]
 
@@ -93,6 +93,7 @@ class ForwardModel:
         decisions: What the exporter settled by itself.
         aliases: Further names of parameters and buffers that the model uses under several, each with the name here.
         scores: The output that the loss reads unless told otherwise, if not the first: logits in front of a Softmax.
+        encoded: The parameters that the graphs read in fewer bits, from buffers in their place.
         hidden: Whether that is none of the model's own outputs, and predictions are without it.
         losses: Outputs that are losses of the model's own, or count what they are means of: no predictions.
         labels: Inputs that nothing but those depends on.
@@ -112,15 +113,15 @@ class ForwardModel:
     hidden: bool = False
     losses: frozenset[str] = frozenset()
     labels: frozenset[str] = frozenset()
+    encoded: tuple[Encoded, ...] = ()
     adapters: tuple[AdapterSpec, ...] = ()
     merging: Merging | None = None
 
     @property
     def default_output(self) -> str:
         """The output that the loss reads unless told otherwise; no loss of the model's own, if there is another."""
-        return self.scores or next(
-            (name for name in self.train.outputs if name not in self.losses), *self.train.outputs[:1]
-        )
+        others = [name for name in self.train.outputs if name not in self.losses]
+        return self.scores or (others or self.train.outputs)[0]
 
     @property
     def predicted(self) -> tuple[str, ...]:

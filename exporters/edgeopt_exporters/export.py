@@ -19,7 +19,7 @@ from edgeopt.errors import ConfigurationError, SignatureError
 from edgeopt.losses import FromTorch, Loss
 from edgeopt.metrics import METRIC, Metric
 from edgeopt.optimizers import OptimizerLike
-from edgeopt.training import BatchNorm, ForwardModel, compose
+from edgeopt.training import BatchNorm, ForwardModel, FrozenWeights, check_format, compose
 from edgeopt.transforms import Transform
 from edgeopt_exporters.adapting import adapted, checkable
 from edgeopt_exporters.budget import Budget, fit
@@ -67,6 +67,7 @@ def export(
     memory_budget_mb: float | None = None,
     memory_sizes: Mapping[str, int] | None = None,
     freeze_to_fit: bool = False,
+    frozen_weights: FrozenWeights = "float32",
     check: bool = True,
     verbose: bool = True,
 ) -> Bundle:
@@ -129,6 +130,9 @@ def export(
         memory_sizes: For the budget: sizes of the symbolic dimensions in one step, `{"batch": 32}`. Those of a module's
             examples by default; for an ONNX file with symbolic dimensions they are needed.
         freeze_to_fit: For the budget: whether fewer parameters may train, the last ones.
+        frozen_weights: How large weights that do not train are stored: `"float32"`; `"float16"`, `"int8"` (a scale for
+            each channel), `"int4"` or `"nf4"` (blocks of 64), which the graphs decode where they use them. A module is
+            then compared with itself with the decoded weights in it.
         check: Whether to run the finished graphs on the examples and compare them with the model.
         verbose: Whether to say on stderr, in a line each, what was settled without being asked for; it is
             `bundle.decisions` in any case. On a terminal a line says what an export is doing that takes longer than two
@@ -146,6 +150,7 @@ def export(
     """
     if batch_norm not in get_args(BatchNorm):
         raise ConfigurationError(f"batch_norm must be one of {', '.join(get_args(BatchNorm))}, got {batch_norm!r}.")
+    check_format(frozen_weights)
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ConfigurationError(f"seed must be a whole number, at least 0; got {described(seed)}.")
     if not isinstance(recompute, Iterable):  # which text is, too
@@ -169,6 +174,7 @@ def export(
         "hessian_vector": hessian_vector,
         "recompute": recompute,
         "batch_norm": batch_norm,
+        "frozen_weights": frozen_weights,
     }
     request = _Request(
         model=model,

@@ -285,7 +285,7 @@ def test_an_onnx_model_is_a_loss_of_modules_and_files(loss_model: Any, as_file: 
         path = tmp_path / "model.onnx"
         batch = {"input": {0: torch.export.Dim("batch")}}
         torch.onnx.export(
-            model, (torch.from_numpy(X[:2]),), path, dynamo=True, dynamic_shapes=batch, input_names=["input"],
+            model.eval(), (torch.from_numpy(X[:2]),), path, dynamo=True, dynamic_shapes=batch, input_names=["input"],
             output_names=["scores"], verbose=False,
         )  # fmt: skip
         model = path

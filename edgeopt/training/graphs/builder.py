@@ -200,8 +200,8 @@ class GraphBuilder:
         return self.tracer.input(name, np.dtype(dtype), shape)
 
     def _is_source(self, name: str) -> bool:
-        """Whether activations depend on the input: the batch, and what random numbers come from."""
-        return self._kinds[name] == "batch" or name in (SEED, DRAWS)
+        """Whether what is dropped depends on the input: the batch, what random numbers come from, narrow weights."""
+        return self._kinds[name] == "batch" or name in (SEED, DRAWS) or name in self._state.codes
 
     def set_state(self, name: str, value: Array) -> None:
         """Make an array the next value of a state tensor."""

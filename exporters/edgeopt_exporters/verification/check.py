@@ -96,7 +96,9 @@ class Check:
         self._loss = quiet_session(loss_graph(objective, outputs))
         self._accumulators = _accumulators(manifest)
         self._asked = (*self._accumulators, *(name for name in asked if name not in self._accumulators))
-        models = [bundle.state[spec.name] for spec in manifest.tensors if spec.role in ("parameter", "buffer")]
+        codes = {part for entry in manifest.encoded for part in entry.parts}
+        stored = (spec for spec in (*manifest.changing, *manifest.constants) if spec.name not in codes)
+        models = [bundle.state[spec.name] for spec in stored if spec.role in ("parameter", "buffer")]
         self._of_state = max(
             (float(np.finfo(array.dtype).eps) for array in models if array.dtype.kind == "f"),
             default=float(np.finfo(np.float32).eps),
