@@ -163,7 +163,8 @@ def test_a_model_of_transformers_with_labels_minimises_its_own_loss(tmp_path: Pa
         return by_torch({"": module}, lambda: module(ids, labels=labels).loss, steps)
 
     check(bundle, {"input_ids": IDS, "labels": CLASSES}, expected)
-    session, module = bundle.session(), bert().eval()
+    session: Any = bundle.session()
+    module = bert().eval()
     with torch.no_grad():
         logits = module(torch.from_numpy(IDS)).logits.numpy()
     np.testing.assert_allclose(session.predict({"input_ids": IDS}), logits, rtol=1e-4, atol=1e-5)
