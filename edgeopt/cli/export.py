@@ -16,17 +16,19 @@ import typer
 
 import edgeopt
 from edgeopt.adapters import ADAPTER, ADAPTERS
-from edgeopt.cli.components import build, build_all, build_optimizer
+from edgeopt.cli.components import build_all
 from edgeopt.cli.console import err, format_bytes, out
 from edgeopt.cli.decisions import print_decisions
 from edgeopt.cli.errors import CommandError
 from edgeopt.cli.options import named_sizes
 from edgeopt.cli.output import check_bundle_output, size_of
+from edgeopt.cli.recipes import Words
 from edgeopt.errors import ExportWarning
-from edgeopt.losses import LOSS, LOSSES
-from edgeopt.metrics import METRIC, METRICS
+from edgeopt.losses import LOSSES
+from edgeopt.metrics import METRICS
 from edgeopt.quantization import FORMATS
-from edgeopt.transforms import TRANSFORM, TRANSFORMS
+from edgeopt.tasks import TASKS
+from edgeopt.transforms import TRANSFORMS
 
 __all__ = ["export"]
 
@@ -63,11 +65,23 @@ def export(
         ),
     ],
     output: Annotated[Path, typer.Option("--out", help="The bundle to write.")],
-    loss: Annotated[str, typer.Option(metavar=COMPONENT, help=f"{', '.join(sorted(LOSSES))}.")],
+    task: Annotated[
+        str | None,
+        typer.Option(
+            metavar=COMPONENT,
+            help=f"What the others default to: {', '.join(sorted(TASKS))}.",
+        ),
+    ] = None,
+    loss: Annotated[
+        str | None, typer.Option(metavar=COMPONENT, help=f"{', '.join(sorted(LOSSES))}. Needed without --task.")
+    ] = None,
     optimizer: Annotated[
-        str,
-        typer.Option(metavar=COMPONENT, help="sgd:momentum=0.9,nesterov=true and the like. A wrong name lists all."),
-    ] = "adamw",
+        str | None,
+        typer.Option(
+            metavar=COMPONENT,
+            help="sgd:momentum=0.9,nesterov=true and the like. A wrong name lists all. Default: adamw.",
+        ),
+    ] = None,
     optimizer_state: Annotated[
         str | None,
         typer.Option(metavar="FORMAT", help=f"How its state is kept: {', '.join(FORMATS)}. Default: as it is."),
@@ -138,8 +152,7 @@ def export(
 ) -> None:
     """Export the training step of an ONNX file or a PyTorch model as a bundle."""
     check_bundle_output(output)
-    rule = build_optimizer(optimizer, lr, schedule, optimizer_state)
-    chosen_loss, metrics, transforms = build(LOSS, loss), build_all(METRIC, metric), build_all(TRANSFORM, transform)
+    settings = Words(task, loss, metric, transform, optimizer, lr, schedule, optimizer_state).settings()
     adapters = build_all(ADAPTER, adapter)
     source, example_inputs = (Path(model), None) if _is_file(model) else _build_model(model)
     with err.status("exporting"), warnings.catch_warnings():
@@ -148,10 +161,7 @@ def export(
         bundle = edgeopt.export(
             source,
             example_inputs,
-            loss=chosen_loss,
-            optimizer=rule,
-            transforms=transforms,
-            metrics=metrics,
+            **settings,
             trainable=trainable,
             adapters=adapters,
             dynamic_batch=not fixed_batch,

@@ -120,9 +120,8 @@ class ForwardModel:
     @property
     def default_output(self) -> str:
         """The output that the loss reads unless told otherwise; no loss of the model's own, if there is another."""
-        return self.scores or next(
-            (name for name in self.train.outputs if name not in self.losses), *self.train.outputs[:1]
-        )
+        others = [name for name in self.train.outputs if name not in self.losses]
+        return self.scores or (others or self.train.outputs)[0]
 
     @property
     def predicted(self) -> tuple[str, ...]:

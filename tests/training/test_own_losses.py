@@ -163,7 +163,8 @@ def test_a_model_of_transformers_with_labels_minimises_its_own_loss(tmp_path: Pa
         return by_torch({"": module}, lambda: module(ids, labels=labels).loss, steps)
 
     check(bundle, {"input_ids": IDS, "labels": CLASSES}, expected)
-    session, module = bundle.session(), bert().eval()
+    session: Any = bundle.session()
+    module = bert().eval()
     with torch.no_grad():
         logits = module(torch.from_numpy(IDS)).logits.numpy()
     np.testing.assert_allclose(session.predict({"input_ids": IDS}), logits, rtol=1e-4, atol=1e-5)
@@ -285,7 +286,7 @@ def test_an_onnx_model_is_a_loss_of_modules_and_files(loss_model: Any, as_file: 
         path = tmp_path / "model.onnx"
         batch = {"input": {0: torch.export.Dim("batch")}}
         torch.onnx.export(
-            model, (torch.from_numpy(X[:2]),), path, dynamo=True, dynamic_shapes=batch, input_names=["input"],
+            model.eval(), (torch.from_numpy(X[:2]),), path, dynamo=True, dynamic_shapes=batch, input_names=["input"],
             output_names=["scores"], verbose=False,
         )  # fmt: skip
         model = path

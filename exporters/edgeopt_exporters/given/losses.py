@@ -22,14 +22,18 @@ from edgeopt.losses import (
     MSE,
     NLL,
     BCEWithLogits,
+    CosineEmbedding,
     CrossEntropy,
     FromONNX,
+    GaussianNLL,
     Huber,
     KLDivergence,
     Loss,
+    MarginRanking,
     MultiMargin,
     PoissonNLL,
     SmoothL1,
+    Triplet,
     WeightedSum,
     from_function,
     is_array_program,
@@ -147,17 +151,29 @@ def _cross_entropy(o: Options) -> Loss:
 
 
 def _bce_with_logits(o: Options) -> Loss:
-    o.only("weight", None, because="weighs elements of the batch, which no loss here does")
+    o.only(
+        "weight",
+        None,
+        because="weighs elements of the batch; samples are weighed by a batch input, sample_weight='...'",
+    )
     return BCEWithLogits(_numbers(o, "pos_weight"), **_reduction(o))
 
 
 def _huber(o: Options) -> Loss:
-    o.only("weight", None, because="weighs elements of the batch, which no loss here does")
+    o.only(
+        "weight",
+        None,
+        because="weighs elements of the batch; samples are weighed by a batch input, sample_weight='...'",
+    )
     return Huber(o.number("delta", 1.0), **_reduction(o))
 
 
 def _smooth_l1(o: Options) -> Loss:
-    o.only("weight", None, because="weighs elements of the batch, which no loss here does")
+    o.only(
+        "weight",
+        None,
+        because="weighs elements of the batch; samples are weighed by a batch input, sample_weight='...'",
+    )
     beta = o.number("beta", 1.0)
     return SmoothL1(beta, **_reduction(o)) if beta else L1(**_reduction(o))
 
@@ -188,9 +204,31 @@ def _poisson(o: Options) -> Loss:
     return PoissonNLL(log_input, full, eps, **_reduction(o))
 
 
+def _gaussian(o: Options) -> Loss:
+    full, eps = o.flag("full", False), o.number("eps", 1e-6)
+    return GaussianNLL(full, eps, **_reduction(o))
+
+
+def _cosine_embedding(o: Options) -> Loss:
+    return CosineEmbedding(o.number("margin", 0.0), **_reduction(o))
+
+
+def _margin_ranking(o: Options) -> Loss:
+    return MarginRanking(o.number("margin", 0.0), **_reduction(o))
+
+
+def _triplet(o: Options) -> Loss:
+    margin, p, eps = o.number("margin", 1.0), o.number("p", 2.0), o.number("eps", 1e-6)
+    return Triplet(margin, p, eps, o.flag("swap", False), **_reduction(o))
+
+
 def _elementwise(cls: type[Loss]) -> Callable[[Options], Loss]:
     def convert(o: Options) -> Loss:
-        o.only("weight", None, because="weighs elements of the batch, which no loss here does")
+        o.only(
+            "weight",
+            None,
+            because="weighs elements of the batch; samples are weighed by a batch input, sample_weight='...'",
+        )
         return cls(**_reduction(o))
 
     return convert
@@ -200,26 +238,34 @@ def _elementwise(cls: type[Loss]) -> Callable[[Options], Loss]:
 _TORCH: dict[str, Callable[[Options], Loss]] = {
     "BCEWithLogitsLoss": _bce_with_logits,
     "CTCLoss": _ctc,
+    "CosineEmbeddingLoss": _cosine_embedding,
     "CrossEntropyLoss": _cross_entropy,
+    "GaussianNLLLoss": _gaussian,
     "HuberLoss": _huber,
     "KLDivLoss": _kl_divergence,
     "L1Loss": _elementwise(L1),
+    "MarginRankingLoss": _margin_ranking,
     "MSELoss": _elementwise(MSE),
     "MultiMarginLoss": _multi_margin,
     "NLLLoss": _nll,
     "PoissonNLLLoss": _poisson,
     "SmoothL1Loss": _smooth_l1,
+    "TripletMarginLoss": _triplet,
     "binary_cross_entropy_with_logits": _bce_with_logits,
+    "cosine_embedding_loss": _cosine_embedding,
     "cross_entropy": _cross_entropy,
     "ctc_loss": _ctc,
+    "gaussian_nll_loss": _gaussian,
     "huber_loss": _huber,
     "kl_div": _kl_divergence,
     "l1_loss": _elementwise(L1),
+    "margin_ranking_loss": _margin_ranking,
     "mse_loss": _elementwise(MSE),
     "multi_margin_loss": _multi_margin,
     "nll_loss": _nll,
     "poisson_nll_loss": _poisson,
     "smooth_l1_loss": _smooth_l1,
+    "triplet_margin_loss": _triplet,
 }
 
 
