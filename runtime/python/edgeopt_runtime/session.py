@@ -246,8 +246,8 @@ class TrainingSession:
 
         The state stays, but for the count of random numbers of a model that draws some in evaluation too.
 
-        Over several batches each metric is the mean weighted by what it counts (samples, tokens), so the result does
-        not depend on how the data is cut into batches.
+        What batches count (samples, tokens, hits) is added up, and the metrics are made of the sums, so that the result
+        does not depend on how the data is cut into batches. A metric may be an array, such as a confusion matrix.
 
         Args:
             batches: One batch (a mapping, or a list or tuple of arrays), or an iterable of batches.
