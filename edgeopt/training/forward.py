@@ -111,9 +111,9 @@ class ForwardModel:
     aliases: Mapping[str, str] = field(default_factory=dict)
     scores: str | None = None
     hidden: bool = False
+    encoded: tuple[Encoded, ...] = ()
     losses: frozenset[str] = frozenset()
     labels: frozenset[str] = frozenset()
-    encoded: tuple[Encoded, ...] = ()
     adapters: tuple[AdapterSpec, ...] = ()
     merging: Merging | None = None
 

@@ -74,6 +74,8 @@ class Engine:
         self._guards: dict[str, Guard] = {}
         self._programs: dict[str, tuple[Program, BatchReader]] = {}
         self._summary: Summary | None = None
+        # What was said about batches, whichever graph they are for.
+        self._said: set[str] = set()
 
     def kernels(self) -> Kernels:
         """Which operations run as native kernels."""
@@ -101,7 +103,7 @@ class Engine:
             graph = self.graphs[signature.file]
             program = Program(name, graph, self.manifest, self.state, self.hyper.arrays, self._options, self._constants)
             reader = BatchReader(
-                [spec for spec in self.inputs if spec.name in used], {spec.name for spec in self.inputs}
+                [spec for spec in self.inputs if spec.name in used], {spec.name for spec in self.inputs}, self._said
             )
             self._programs[name] = program, reader
         return self._programs[name]
