@@ -101,7 +101,8 @@ class Kind(Generic[T]):
         if not self.addable:
             return self.make(*read(text))
         first, *others = [self._scaled(part, text) for part in PLUS.split(text)]
-        return functools.reduce(operator.add, others, first)
+        total: T = functools.reduce(operator.add, others, first)
+        return total
 
     def _scaled(self, part: str, text: str) -> Any:
         """One of a sum, with its factor, if it has one."""
@@ -116,7 +117,8 @@ class Kind(Generic[T]):
             raise ConfigurationError(
                 f"{text!r}: {found['number']!r} is no factor; a sum looks like {self.name}_a + 0.3 * {self.name}_b."
             ) from None
-        return factor * self.make(*read(found["rest"]))
+        made: Any = self.make(*read(found["rest"]))
+        return factor * made
 
     def make(self, name: str, settings: Mapping[str, object]) -> T:
         """Make the one of that name with these settings. Raises what `build` raises."""
