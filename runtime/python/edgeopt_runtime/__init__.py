@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         TamperedBundleError,
         TruncatedBundleError,
         UnsupportedVersionError,
+        WeightsError,
     )
     from edgeopt_runtime.fit import FitInfo, History, StopTraining
     from edgeopt_runtime.manifest import Manifest
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from edgeopt_runtime.rates import GreedyLR, ReduceLROnPlateau
     from edgeopt_runtime.schedule_watch import ScheduleEndWarning
     from edgeopt_runtime.session import TrainingSession
+    from edgeopt_runtime.transfer import WeightReport
 
 __all__ = [
     "AdapterError",
@@ -69,6 +71,8 @@ __all__ = [
     "TrainingSession",
     "TruncatedBundleError",
     "UnsupportedVersionError",
+    "WeightReport",
+    "WeightsError",
     "__version__",
     "pack_bundle",
     "read_bundle",
@@ -90,6 +94,7 @@ _HOMES = {
     "ScheduleEndWarning": "schedule_watch",
     "StopTraining": "fit",
     "TrainingSession": "session",
+    "WeightReport": "transfer",
     "pack_bundle": "archive",
     "read_bundle": "archive",
     "write_bundle": "archive",

@@ -138,6 +138,8 @@ def _as_array(spec: InputSpec, value: Any, said: set[str]) -> NDArray[Any]:
 
 def _read(spec: InputSpec, value: Any) -> NDArray[Any]:
     """A value as an array of its own type, bfloat16 as the input takes it."""
+    if isinstance(value, np.ndarray) and spec.dtype != "bfloat16":
+        return value
     narrow = is_torch_bfloat16(value)
     try:
         if narrow:

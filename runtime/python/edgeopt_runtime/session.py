@@ -24,6 +24,8 @@ from edgeopt_runtime.kernels import KernelChoice, Kernels, find_library
 from edgeopt_runtime.manifest import InputSpec, Manifest
 from edgeopt_runtime.onnx_wire import bake
 from edgeopt_runtime.providers import Options, Provider, listed_options, listed_providers
+from edgeopt_runtime.transfer import WeightReport
+from edgeopt_runtime.weight_sources import Which, fitting, weights_of, write_weights
 from edgeopt_runtime.weights import by_own_name, with_aliases
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ View: TypeAlias = Literal["trained", "evaluated"]
 # What sessions of other libraries have, and what to use here.
 _MODES = "there are no modes: `step` trains, `evaluate` and `predict` do not"
 _STEP = "`step` does all of it: forward, loss, backward and update"
-_WEIGHTS = "`parameters()` and `buffers()` give the weights, `load_parameters` takes them"
+_WEIGHTS = "`parameters()` and `buffers()` give the weights, `load_weights` takes them"
 _DEVICE = 'the device is chosen once: `TrainingSession.load(path, providers="CUDAExecutionProvider")`'
 INSTEAD = {
     **dict.fromkeys(("train", "eval", "train_mode", "eval_mode"), _MODES),
@@ -52,7 +54,6 @@ INSTEAD = {
     "test_on_batch": "`evaluate(batch)` returns loss and metrics",
     "predict_on_batch": "`predict(batch)` returns outputs",
     "lr": "`hyperparameters` has the rate, and `set_hyper(lr=...)` sets it",
-    "save_weights": "`save(path)` keeps everything, `export_inference(path)` writes the model alone",
 }
 _CUT = "cut the data into batches: fit([(x[i : i + 32], y[i : i + 32]) for i in range(0, len(x), 32)])"
 _RATE = "session.set_hyper(lr=...) sets the rate; the schedule is chosen when the bundle is exported"
@@ -467,6 +468,53 @@ class TrainingSession:
                     "`reset(optimizer=True)` lets it begin at them.",
                     stacklevel=2,
                 )
+
+    def save_weights(self, path: str | os.PathLike[str], which: Which = "all", *, view: View = "trained") -> None:
+        """Write weights to a safetensors file, and nothing of optimizer or graphs.
+
+        A tensor with several names is there under one; the metadata have the others, as those of
+        `safetensors.torch.save_model`.
+
+        Args:
+            path: Of the file, which is replaced as a whole.
+            which: ``"all"`` parameters and buffers, or ``"trainable"``: what training changes, which is the trainable
+                parameters and the buffers that a step replaces, such as running statistics.
+            view: As in `parameters`.
+
+        Raises:
+            StateError: There is no such ``which`` or view.
+            StorageError: The file cannot be written; what was there before is whole.
+        """
+        with self._lock:
+            write_weights(path, self._engine.manifest, {**self.parameters(view), **self.buffers()}, which)
+
+    def load_weights(self, source: Any, which: Which = "all", *, strict: bool = True) -> WeightReport:
+        """Take over weights in place. Optimizer state stays, of which `load_parameters` says more.
+
+        Names may be any that a tensor has, with or without the additions of wrappers (``module.``, ``_orig_mod.``).
+        Types of the same kind are converted where every value survives: float16 to float32 always, float64 if it does.
+
+        Args:
+            source: A safetensors file; arrays or tensors by name, such as a ``state_dict``; a module of PyTorch; a
+                bundle or its path; or another session. Of the latter two the weights that they evaluate are taken.
+            which: What must be there: ``"all"``, or ``"trainable"`` for what `save_weights` calls so.
+            strict: Whether something missing, unexpected or of another shape or dtype is an error. Otherwise what fits
+                is taken.
+
+        Returns:
+            What was taken, and all that did not fit.
+
+        Raises:
+            WeightsError: Something did not fit, and ``strict`` was asked for. All of it is listed, nothing is changed.
+            StateError: The source cannot be read.
+            BundleError: It is a bundle that cannot be used.
+        """
+        given = weights_of(source)
+        with self._lock:
+            own = {**self.parameters(), **self.buffers()}
+            arrays, report = fitting(self._engine.manifest, own, given, which, strict=strict)
+            self.load_parameters(arrays)
+            return report
 
     def save_adapters(self, path: str | os.PathLike[str], *, view: View = "trained") -> None:
         """Write what trains beside the model, and nothing of the model itself, as PEFT does.

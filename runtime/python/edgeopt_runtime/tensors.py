@@ -122,8 +122,10 @@ def check_array(spec: TensorSpec, array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-def encode_state(specs: Sequence[TensorSpec], state: Mapping[str, NDArray[Any]]) -> list[Buffer]:
-    """The pieces of a safetensors file, in order.
+def encode_state(
+    specs: Sequence[TensorSpec], state: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None = None
+) -> list[Buffer]:
+    """The pieces of a safetensors file, in order; ``metadata`` go into its header.
 
     The pieces share the memory of the arrays: nothing may change them until the file is written. Tensors with larger
     elements come first, so that each starts at a multiple of its element size.
@@ -132,7 +134,7 @@ def encode_state(specs: Sequence[TensorSpec], state: Mapping[str, NDArray[Any]])
         StateError: A tensor is missing or has another dtype or shape than its spec.
     """
     ordered = sorted(specs, key=lambda spec: (-DTYPES[spec.dtype].storage.itemsize, spec.name))
-    header: dict[str, dict[str, Any]] = {}
+    header: dict[str, Mapping[str, Any]] = {} if metadata is None else {"__metadata__": metadata}
     pieces: list[Buffer] = []
     offset = 0
     for spec in ordered:
