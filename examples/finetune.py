@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from finetuning.results import Result  # noqa: E402  # the folder of this script is on the path only now
+from finetuning.results import Result  # the folder of this script is on the path only now
 
 __all__ = ["EXAMPLES", "run"]
 

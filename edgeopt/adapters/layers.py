@@ -7,14 +7,18 @@ order; `Layer.order` and `Use` know, and adapters see (out, in, *kernel) alone.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
 
+from edgeopt.tracing import to_numpy_dtype
+from edgeopt.tracing.randomness import is_random
+from edgeopt.tracing.subgraphs import bodies
 from edgeopt.training.forward import ForwardModel
 
 __all__ = ["Kind", "Layer", "Use", "find_layers", "uses_of"]
@@ -23,6 +27,9 @@ Kind: TypeAlias = Literal["linear", "convolution", "embedding"]
 
 # What exporters call a constant of their own.
 _ANONYMOUS = re.compile(r"[\w:]*\d+")
+# What quantizers add to the name of a weight.
+_QUANTIZED = re.compile(r"(?:_quantized|_q|_int8)$")
+_NARROW = frozenset({ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT4, ir.DataType.UINT4})
 # What may stand between a weight and the operator that multiplies by it.
 _PASSED = frozenset({"Cast", "Identity", "Transpose"})
 
@@ -32,7 +39,8 @@ class Layer:
     """A weight, and the operators of one kind that read it.
 
     Attributes:
-        weight: Name of the parameter.
+        weight: Name of the parameter; or of the largest constant or parameter that the weight is computed from, as one
+            of int8 that is dequantized.
         module: What owns it: its name without `.weight`.
         kind: What the operators are.
         shape: (out, in, *kernel); of a convolution in groups, in is the number of channels that a group reads.
@@ -42,6 +50,7 @@ class Layer:
         bias: Name of the parameter that is added afterwards, if there is one.
         computed_bias: Whether something else is added in the operator itself.
         last: Whether no other layer reads what comes out of it.
+        computed: Whether the weight is not the parameter itself.
     """
 
     weight: str
@@ -54,6 +63,7 @@ class Layer:
     bias: str | None
     computed_bias: bool = False
     last: bool = False
+    computed: bool = False
 
     @property
     def lies_across(self) -> bool:
@@ -80,7 +90,8 @@ class Use(NamedTuple):
     Attributes:
         node: The operator.
         kind: What it is.
-        source: The parameter itself.
+        name: Of the weight, as in `Layer`.
+        source: The weight itself: a parameter, or what is computed from some.
         order: As in `Layer`.
         data: Position of the other operand.
         weight: Position of the weight.
@@ -90,6 +101,7 @@ class Use(NamedTuple):
 
     node: ir.Node
     kind: Kind
+    name: str
     source: ir.Value
     order: tuple[int, ...]
     data: int
@@ -110,28 +122,30 @@ def find_layers(model: ForwardModel) -> list[Layer]:
     """
     parameters = model.parameters
     found: dict[tuple[str, Kind], Layer] = {}
-    uses = list(uses_of(model.evaluate.model.graph, parameters.keys()))
+    uses = uses_of(model.evaluate.model.graph, parameters.keys())
     names = _names(model)
     last = _last(model.evaluate.model.graph, uses)
     for use in uses:
-        name = use.source.name or ""
+        name, computed = use.name, not use.source.is_graph_input()
         bias = None if use.bias is None else use.bias.name
-        shape = tuple(parameters[name].shape[axis] for axis in use.order)
+        stored = () if use.source.shape is None else use.source.shape.numpy()
+        shape = tuple(stored[axis] for axis in use.order)
         groups = use.node.attributes.get_int("group", 1) or 1 if use.kind == "convolution" else 1
         known = found.get((name, use.kind))
         if known is not None:
             continue
         found[name, use.kind] = Layer(
             weight=name,
-            module=_module(names[name], use.node, bias),
+            module=_module(names.get(name) or [_QUANTIZED.sub("", name)], use.node, bias),
             kind=use.kind,
             shape=shape,
             order=use.order,
             groups=groups,
-            dtype=parameters[name].dtype,
+            dtype=to_numpy_dtype(use.source.dtype or ir.DataType.FLOAT),
             bias=bias if bias in parameters else None,
             computed_bias=use.bias is not None and bias not in parameters,
             last=use.node in last,
+            computed=computed,
         )
     return _told_apart(list(found.values()))
 
@@ -145,26 +159,69 @@ def _told_apart(layers: list[Layer]) -> list[Layer]:
     ]
 
 
-def uses_of(graph: ir.Graph, parameters: Collection[str]) -> Iterator[Use]:
-    """The operators of a graph that multiply something by a parameter."""
+def uses_of(graph: ir.Graph, parameters: Collection[str]) -> list[Use]:
+    """The operators of a graph that multiply something by a weight, in order."""
+    fixed = _fixed(graph, parameters)
     inputs = {value: None for value in graph.inputs if value.name in parameters}
+    uses = []
     for node in graph:
-        if node.domain:
+        found = None if node.domain else _use(node)
+        if found is None:
             continue
-        use = _use(node)
-        if use is None:
-            continue
-        kind, data, weight, order = use
+        kind, data, weight, order = found
         source, permuted = _source(node.inputs[weight])
-        if source is None or source not in inputs or node.inputs[data] is None:
+        if source is None or not fixed.get(source, _NOTHING).is_weight or node.inputs[data] in (None, *fixed):
             continue
-        if kind == "embedding" and len(permuted) != 2:
+        if source.shape is None or not source.shape.is_static() or source.dtype is None:
             continue
-        order = tuple(permuted[axis] for axis in order)
-        if node.inputs[data] is not None and _source(node.inputs[data])[0] in inputs:
-            continue  # a product of two parameters
         total, bias = _bias(node, kind, inputs)
-        yield Use(node, kind, source, order, data, weight, total, bias)
+        name = fixed[source].name
+        order = tuple(permuted[axis] for axis in order)
+        uses.append(Use(node, kind, name, source, order, data, weight, total, bias))
+    # Of what is cut out of one parameter, each piece would be a weight; there is no name for them.
+    sources: dict[str, set[ir.Value]] = {}
+    for use in uses:
+        sources.setdefault(use.name, set()).add(use.source)
+    return [use for use in uses if len(sources[use.name]) == 1]
+
+
+class _Origin(NamedTuple):
+    """The largest parameter or constant that a tensor is computed from, and whether that makes it a weight.
+
+    Constants that are none of the model's parameters are settings, but for those of few bits.
+    """
+
+    size: int
+    name: str
+    is_weight: bool
+
+
+_NOTHING = _Origin(0, "", False)
+
+
+def _fixed(graph: ir.Graph, parameters: Collection[str]) -> dict[ir.Value, _Origin]:
+    """The tensors that no input of the model has a part in."""
+    found = {value: _origin(value, is_weight=True) for value in graph.inputs if value.name in parameters}
+    found |= {value: _origin(value, is_weight=_is_narrow(value)) for value in graph.initializers.values()}
+    for node in graph:
+        if node.op_type == "Constant":
+            found |= {value: _origin(value, is_weight=_is_narrow(value)) for value in node.outputs}
+        elif all(value is None or value in found for value in node.inputs) and not is_random(node) and not bodies(node):
+            origins = [found[value] for value in node.inputs if value is not None]
+            largest = max(origins, default=_NOTHING)._replace(is_weight=any(each.is_weight for each in origins))
+            found |= dict.fromkeys(node.outputs, largest)
+    return found
+
+
+def _origin(value: ir.Value, *, is_weight: bool) -> _Origin:
+    static = value.shape is not None and value.shape.is_static()
+    size = math.prod(value.shape.numpy()) if static and value.shape is not None else 0
+    return _Origin(size, value.name or "", is_weight)
+
+
+def _is_narrow(value: ir.Value) -> bool:
+    """Whether a constant may be a weight in a few bits."""
+    return value.dtype in _NARROW and value.shape is not None and value.shape.rank() >= 2
 
 
 def _use(node: ir.Node) -> tuple[Kind, int, int, tuple[int, ...]] | None:
@@ -186,15 +243,18 @@ def _rank(value: ir.Value | None) -> int | None:
 
 
 def _source(value: ir.Value | None) -> tuple[ir.Value | None, tuple[int, ...]]:
-    """The graph input behind an operand, and which of its axes the operand's are."""
+    """The weight behind an operand, and which of its axes the operand's are."""
     order = tuple(range(_rank(value) or 0))
     while value is not None and (node := value.producer()) is not None:
-        if node.domain or node.op_type not in _PASSED:
-            return None, ()
+        operand = node.inputs[0] if node.inputs else None
+        if node.domain or node.op_type not in _PASSED or operand is None:
+            break
+        if operand.dtype is None or not operand.dtype.is_floating_point():
+            break
         if node.op_type == "Transpose":
             permutation = node.attributes.get_ints("perm") or tuple(reversed(range(len(order))))
             order = tuple(permutation[axis] for axis in order)
-        value = node.inputs[0]
+        value = operand
     return value, order
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -42,6 +44,10 @@ class Place:
         """The weight itself, (out, in, *kernel)."""
         source = self._tracer.wrap(self._use.source)
         return reordered(xp, source, self._use.order)
+
+    def constant(self, value: NDArray[Any]) -> Array:
+        """Numbers that do not train, as an array of the graph."""
+        return self._tracer.constant(value)
 
     def drops(self, ratio: float) -> bool:
         """Whether `dropout` does anything: in training, to what is no index."""

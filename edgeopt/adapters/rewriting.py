@@ -14,13 +14,16 @@ from edgeopt import tracing as xp
 from edgeopt.adapters.base import Adapter, LayerAdapter, NumpyArray, Selection
 from edgeopt.adapters.layers import Kind, Layer, Use, find_layers, uses_of
 from edgeopt.adapters.place import Place, reordered
+from edgeopt.adapters.weights import weight_in, weight_of
 from edgeopt.canonical.copies import copied
 from edgeopt.errors import ConfigurationError, SignatureError
 from edgeopt.optimizers import Group
 from edgeopt.tracing import Array, Tracer, new_graph, new_model
+from edgeopt.tracing.shapes import Shape
+from edgeopt.training.examining.decisions import decided, listed
 from edgeopt.training.forward import ForwardGraph, ForwardModel, Merging
 from edgeopt.training.graphs.simplify import remove_unused
-from edgeopt_runtime.manifest import AdapterSpec, AdapterTensor
+from edgeopt_runtime.manifest import AdapterSpec, AdapterTensor, Decision
 
 __all__ = ["PREFIX", "Adapted", "adapt"]
 
@@ -73,6 +76,7 @@ def adapt(model: ForwardModel, adapters: Sequence[Adapter], also: Collection[str
     specs: list[AdapterSpec] = []
     selected: list[str] = list(also)
     groups: list[Group] = []
+    decisions: list[Decision] = []
     for adapter in adapters:
         if isinstance(adapter, Selection):
             names = adapter.select(model)
@@ -82,7 +86,7 @@ def adapt(model: ForwardModel, adapters: Sequence[Adapter], also: Collection[str
         if not isinstance(adapter, LayerAdapter):
             raise ConfigurationError(f"{type(adapter).__name__} is neither a LayerAdapter nor a Selection.")
         chosen = adapter.choose(layers)
-        adapter = adapter.settled(chosen, {each.weight: _weight(model, each) for each in chosen})
+        adapter = adapter.settled(chosen, {each.weight: weight_of(model, each) for each in chosen})
         chosen = adapter.choose(layers)
         own = [_beside(adapter, layer, model, besides, parameters, seed) for layer in chosen]
         tensors = [
@@ -90,6 +94,7 @@ def adapt(model: ForwardModel, adapters: Sequence[Adapter], also: Collection[str
         ]
         groups += adapter.groups([tensor.tensor for tensor in tensors])
         specs.append(_spec(adapter, chosen, tensors, specs))
+        decisions += _decided(adapter, chosen)
     specs = _with_others(specs, also)
     trained = tuple(dict.fromkeys((*parameters, *selected)))
     if not besides:
@@ -101,6 +106,7 @@ def adapt(model: ForwardModel, adapters: Sequence[Adapter], also: Collection[str
         parameters={**model.parameters, **parameters},
         adapters=tuple(specs),
         merging=_merging(model, besides, parameters),
+        decisions=(*model.decisions, *decisions),
     )
     return Adapted(rewritten, trained, tuple(groups))
 
@@ -119,7 +125,7 @@ def _beside(
                 f"{type(other.adapter).__name__} and {type(adapter).__name__} are both for {layer.module!r}; a layer "
                 "takes one adapter. Give each its targets."
             )
-    weight = _weight(model, layer)
+    weight = weight_of(model, layer)
     random = np.random.default_rng((seed, zlib.crc32(layer.module.encode())))
     values = adapter.parameters(layer, weight, random)
     names = {key: f"{layer.module}.{key}" for key in values}
@@ -132,9 +138,13 @@ def _beside(
     return found
 
 
-def _weight(model: ForwardModel, layer: Layer) -> NumpyArray:
-    """The weight of a layer, (out, in, *kernel)."""
-    return np.transpose(model.parameters[layer.weight], layer.order)
+def _decided(adapter: LayerAdapter, layers: Sequence[Layer]) -> list[Decision]:
+    """Which layers were meant, where nobody said so."""
+    if adapter.targets is not None:
+        return []
+    names = [layer.module for layer in layers]
+    text = f"{type(adapter).__name__} is beside {len(names)} layers, since targets names none: {listed(names)}"
+    return [decided("adapter", names, text)]
 
 
 def _spec(
@@ -184,8 +194,8 @@ def _inputs(tracer: Tracer, parameters: Mapping[str, NumpyArray]) -> dict[str, A
 
 def _pairs(graph: ir.Graph, model: ForwardModel, besides: Sequence[_Beside]) -> Iterator[tuple[_Beside, Use]]:
     by_layer = {(each.layer.weight, each.layer.kind): each for each in besides}
-    for use in list(uses_of(graph, model.parameters.keys())):
-        key: tuple[str, Kind] = (use.source.name or "", use.kind)
+    for use in uses_of(graph, model.parameters.keys()):
+        key: tuple[str, Kind] = (use.name, use.kind)
         if key in by_layer:
             yield by_layer[key], use
 
@@ -213,9 +223,10 @@ def _merging(model: ForwardModel, besides: Sequence[_Beside], parameters: Mappin
         return known[name]
 
     places: dict[str, str] = {}
+    merged: dict[str, Array] = {}
     for each in besides:
         layer = each.layer
-        weight = state(layer.weight)
+        weight = weight_in(tracer, model, layer, state)
         bias = None if layer.bias is None else state(layer.bias)
         own = {key: inputs[name] for key, name in each.names.items()}
         changed, added = each.adapter.merged(xp, layer, reordered(xp, weight, layer.order), bias, own)
@@ -223,21 +234,23 @@ def _merging(model: ForwardModel, besides: Sequence[_Beside], parameters: Mappin
         back = tuple(int(axis) for axis in np.argsort(layer.order))
         changed = xp.astype(reordered(xp, changed, back), weight.dtype)
         places[_merged_name(layer, layer.weight)] = layer.weight
-        tracer.output(changed, _merged_name(layer, layer.weight))
+        merged[_merged_name(layer, layer.weight)] = changed
         if added is not None and added is not bias and layer.bias is not None:
             places[_merged_name(layer, layer.bias)] = layer.bias
-            tracer.output(added, _merged_name(layer, layer.bias))
+            merged[_merged_name(layer, layer.bias)] = added
+    specs = {name: (array.dtype, array.shape) for name, array in merged.items()}
+    for name, array in merged.items():
+        tracer.output(array, name)
     merge = ForwardGraph(new_model(tracer.graph), (), tuple(places))
-    return Merging(merge, _plain(model, besides, places), places)
+    return Merging(merge, _plain(model, besides, specs), places)
 
 
-def _plain(model: ForwardModel, besides: Sequence[_Beside], places: Mapping[str, str]) -> ForwardGraph:
+def _plain(
+    model: ForwardModel, besides: Sequence[_Beside], specs: Mapping[str, tuple[np.dtype[Any], Shape]]
+) -> ForwardGraph:
     copy = copied(model.evaluate.model)
     tracer = Tracer(copy.graph)
-    merged = {
-        place: tracer.input(place, model.parameters[name].dtype, model.parameters[name].shape)
-        for place, name in places.items()
-    }
+    merged = {name: tracer.input(name, dtype, shape) for name, (dtype, shape) in specs.items()}
     for each, use in _pairs(copy.graph, model, besides):
         operand = use.node.inputs[use.weight]
         weight = merged[_merged_name(each.layer, each.layer.weight)]

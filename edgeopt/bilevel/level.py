@@ -78,6 +78,7 @@ class Program:
         self._what = what
         specs = [_spec(value) for value in ir.serde.deserialize_model(model).graph.inputs]
         self._dtypes = {spec.name: spec.dtype for spec in specs}
+        self._known = frozenset(variables) | self._dtypes.keys()
         self._read = BatchReader(specs, ignored=variables)
         self._session = options.open(what, model.SerializeToString())
         self._outputs = [value.name for value in model.graph.output]
@@ -91,6 +92,9 @@ class Program:
         """
         if shared := sorted(values.keys() & data.keys()):
             raise BatchError(f"The data of the {self._what} holds {shared}, which the solver chooses.")
+        if unknown := sorted(data.keys() - self._known):
+            # Each level has data of its own: what is too much here was meant for the other.
+            raise BatchError(f"The {self._what} has no input `{unknown[0]}`, which is in its data.")
         rounded = {name: np.asarray(value, self._dtypes.get(name)) for name, value in values.items()}
         feeds = self._read({**data, **rounded})
         try:

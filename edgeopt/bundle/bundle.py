@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 from edgeopt.bundle.inspection import Report, inspect
 from edgeopt_runtime import BundleContents, TrainingSession, pack_bundle, read_bundle, write_bundle
@@ -95,6 +96,18 @@ class Bundle:
     def load_adapters(self, path: str | os.PathLike[str]) -> Bundle:
         """A bundle like this one with the adapters of a folder. See `TrainingSession.load_adapters`, for errors too."""
         return replace(self, state={**self.state, **read_adapters(path, self.manifest)})
+
+    def load_weights(self, source: Any, which: Literal["all", "trainable"] = "all", *, strict: bool = True) -> Bundle:
+        """A bundle like this one with other weights; optimizer state and all else stay.
+
+        Arguments and errors are those of `TrainingSession.load_weights`. Without ``strict`` a `UserWarning` says what
+        did not fit.
+        """
+        session = self.session()
+        report = session.load_weights(source, which, strict=strict)
+        if not report.complete:
+            warnings.warn(f"Not all weights fit: {report}", stacklevel=2)
+        return replace(self, state={**self.state, **session.state()})
 
     def contents(self) -> BundleContents:
         """The bundle as the runtime takes it."""

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping
 from typing import Any, TextIO
 
 from rich import box
@@ -22,7 +21,6 @@ __all__ = [
     "err",
     "format_bytes",
     "format_number",
-    "metrics_table",
     "new_table",
     "out",
     "print_json",
@@ -72,7 +70,9 @@ def print_line(document: object) -> None:
 
 
 def _finite(value: Any) -> Any:
-    """The same with null for numbers that JSON does not have."""
+    """The same with null for numbers that JSON does not have, and lists for arrays."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
     if isinstance(value, dict):
         return {key: _finite(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
@@ -86,14 +86,6 @@ def new_table(*columns: str, title: str | None = None, numbers: tuple[str, ...] 
     for column in columns:
         right = column in numbers
         table.add_column(column, justify="right" if right else "left", no_wrap=right, overflow="fold")
-    return table
-
-
-def metrics_table(metrics: Mapping[str, float]) -> Table:
-    """Metrics, one a row."""
-    table = new_table("metric", "value", numbers=("value",))
-    for name, value in metrics.items():
-        table.add_row(name, format_number(value))
     return table
 
 

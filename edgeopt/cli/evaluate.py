@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from edgeopt.cli.arrays import read_samples
-from edgeopt.cli.console import metrics_table, out, print_json
+from edgeopt.cli.console import out, print_json
 from edgeopt.cli.options import BatchSize, BundlePath, Data, Json, Providers, Threads
+from edgeopt.cli.results import print_results
 from edgeopt_runtime import TrainingSession
 
 __all__ = ["evaluate"]
@@ -25,4 +26,4 @@ def evaluate(
     if as_json:
         print_json(metrics)
     else:
-        out.print(metrics_table(metrics))
+        print_results(out, metrics)

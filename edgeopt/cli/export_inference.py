@@ -16,9 +16,11 @@ __all__ = ["export_inference"]
 
 
 def export_inference(
-    bundle: BundlePath, output: Annotated[Path, typer.Option("--out", metavar="FILE.onnx", help="The file to write.")]
+    bundle: BundlePath,
+    output: Annotated[Path, typer.Option("--out", metavar="FILE.onnx", help="The file to write.")],
+    merge: Annotated[bool, typer.Option(help="Make adapters part of the weights that they are for.")] = True,
 ) -> None:
     """Write the model of a bundle, with its weights as they are now, as a plain ONNX file."""
     check_file_output(output)
-    TrainingSession.load(bundle).export_inference(output)
+    TrainingSession.load(bundle).export_inference(output, merge=merge)
     out.print(f"wrote {output}: {format_bytes(output.stat().st_size)}")

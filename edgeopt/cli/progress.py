@@ -58,11 +58,13 @@ class TrainingProgress:
             return
         if not self._table:
             return
-        headings = [name.replace("evaluate.", "val ") for name in info.metrics]
+        # Arrays have no place in a row; `edgeopt evaluate` prints them.
+        numbers = {name: value for name, value in info.metrics.items() if isinstance(value, float)}
+        headings = [name.replace("evaluate.", "val ") for name in numbers]
         widths = [max(len(heading), WIDEST_NUMBER) for heading in headings]
         if info.epoch == 1:
             self._print("epoch", headings, widths, "dim")
-        self._print(f"{info.epoch}/{self._epochs}", [format_number(value) for value in info.metrics.values()], widths)
+        self._print(f"{info.epoch}/{self._epochs}", [format_number(value) for value in numbers.values()], widths)
 
     def _print(self, first: str, cells: Sequence[str], widths: Sequence[int], style: str = "") -> None:
         columns = [f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)]

@@ -193,8 +193,7 @@ class _Component:
             loads = [(self.chain.input(piece.value), offset) for piece, offset in _at(read, begin) if piece]
             self.chain.loaded |= {piece.value for pieces in self.loads for piece in pieces}
             stores = [
-                (self.chain.place[piece.value] if piece else NOWHERE, offset)
-                for piece, offset in _at(rows, begin)
+                (self.chain.place[piece.value] if piece else NOWHERE, offset) for piece, offset in _at(rows, begin)
             ]
             yield Unit(end - begin, tuple(loads), tuple(stores))
 

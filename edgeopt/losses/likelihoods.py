@@ -3,14 +3,66 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from edgeopt.array_types import Array, Namespace
 from edgeopt.checks import positive, require
-from edgeopt.losses.base import Each, ElementwiseLoss, Expectation
+from edgeopt.errors import SignatureError
+from edgeopt.losses.base import ArraySpec, Each, ElementwiseLoss, Expectation, Loss, require_same_rank
 
-__all__ = ["KLDivergence", "PoissonNLL"]
+__all__ = ["GaussianNLL", "KLDivergence", "PoissonNLL"]
+
+
+@dataclass(frozen=True)
+class GaussianNLL(Loss):
+    """Negative log-likelihood of targets t under normal distributions of mean x and variance v: ½·(log v + (t - x)²/v).
+
+    The model has both as outputs, x as `output` and v as `variance`, in the shape of x or with a last axis of 1. v is
+    taken as `eps` where it is smaller, and its slope stays; with `log_variance` the second output is log v, which needs
+    no bound. `full` adds ½·log 2π. Same as `torch.nn.functional.gaussian_nll_loss` (Nix and Weigend, ICNN 1994).
+
+    Raises:
+        ConfigurationError: An eps that is not positive.
+        SignatureError: A variance of another shape.
+    """
+
+    full: bool = False
+    eps: float = 1e-6
+    log_variance: bool = False
+    variance: str = field(default="variance", kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive("eps", self.eps)
+
+    def outputs(self) -> tuple[str | None, ...]:
+        """Return the names of mean and variance."""
+        return (self.output, self.variance)
+
+    def targets(self, prediction: ArraySpec, *others: ArraySpec) -> tuple[ArraySpec, ...]:
+        """Return one target like the mean."""
+        (variance,) = others
+        if variance.shape not in (prediction.shape, (*prediction.shape[:-1], 1)):
+            raise SignatureError(
+                f"GaussianNLL needs a variance for each mean, or one along the last axis, but {prediction.name!r} has "
+                f"shape {prediction.shape} and {variance.name!r} has {variance.shape}"
+            )
+        return (prediction._replace(name=self.target),)
+
+    def each(self, xp: Namespace, prediction: Array, *targets: Array) -> Each:
+        """Return the elements' losses."""
+        variance, target = targets
+        require_same_rank("GaussianNLL", prediction.ndim, target.ndim)
+        square = (target - prediction) * (target - prediction)
+        if self.log_variance:
+            losses = 0.5 * (variance + square * xp.exp(-variance))
+        else:
+            # The bound changes the value and not the slope, so that a variance below it can grow again.
+            lacking = xp.where(variance < self.eps, self.eps - variance, 0.0)
+            bounded = variance + (xp.stop_gradient(lacking) if hasattr(xp, "stop_gradient") else lacking)
+            losses = 0.5 * (xp.log(bounded) + square / bounded)
+        return Each(losses + 0.5 * math.log(2.0 * math.pi) if self.full else losses)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,9 @@ from edgeopt.losses.binary import BCEWithLogits, BinaryFocal, Hinge
 from edgeopt.losses.classification import NLL, Focal, MultiMargin
 from edgeopt.losses.cross_entropy import CrossEntropy
 from edgeopt.losses.ctc import CTC
-from edgeopt.losses.likelihoods import KLDivergence, PoissonNLL
+from edgeopt.losses.distillation import Distillation
+from edgeopt.losses.embeddings import CosineEmbedding, InfoNCE, MarginRanking, Triplet
+from edgeopt.losses.likelihoods import GaussianNLL, KLDivergence, PoissonNLL
 from edgeopt.losses.overlap import Dice, Tversky
 from edgeopt.losses.regression import L1, MSE, Huber, LogCosh, Quantile, SmoothL1
 
@@ -17,21 +19,27 @@ __all__ = ["LOSS", "LOSSES"]
 LOSSES: dict[str, type[Loss]] = {
     "bce_with_logits": BCEWithLogits,
     "binary_focal": BinaryFocal,
+    "cosine_embedding": CosineEmbedding,
     "cross_entropy": CrossEntropy,
     "ctc": CTC,
     "dice": Dice,
+    "distillation": Distillation,
     "focal": Focal,
+    "gaussian_nll": GaussianNLL,
     "hinge": Hinge,
     "huber": Huber,
+    "info_nce": InfoNCE,
     "kl_divergence": KLDivergence,
     "l1": L1,
     "log_cosh": LogCosh,
+    "margin_ranking": MarginRanking,
     "mse": MSE,
     "multi_margin": MultiMargin,
     "nll": NLL,
     "poisson_nll": PoissonNLL,
     "quantile": Quantile,
     "smooth_l1": SmoothL1,
+    "triplet": Triplet,
     "tversky": Tversky,
 }
 
@@ -39,13 +47,19 @@ LOSSES: dict[str, type[Loss]] = {
 _ALIASES = {
     "bce_with_logits_loss": "bce_with_logits",
     "binary_cross_entropy_with_logits": "bce_with_logits",
+    "clip": "info_nce",
+    "clip_loss": "info_nce",
+    "contrastive": "info_nce",
+    "cosine_embedding_loss": "cosine_embedding",
     "cross_entropy_loss": "cross_entropy",
     "ctc_loss": "ctc",
+    "gaussian_nll_loss": "gaussian_nll",
     "huber_loss": "huber",
     "l1_loss": "l1",
     "mae": "l1",
     "mean_absolute_error": "l1",
     "mean_squared_error": "mse",
+    "margin_ranking_loss": "margin_ranking",
     "mse_loss": "mse",
     "multi_margin_loss": "multi_margin",
     "nll_loss": "nll",
@@ -54,6 +68,7 @@ _ALIASES = {
     "poisson_nll_loss": "poisson_nll",
     "sigmoid_focal_loss": "binary_focal",
     "smooth_l1_loss": "smooth_l1",
+    "triplet_margin_loss": "triplet",
     "kl_div": "kl_divergence",
     "kl_div_loss": "kl_divergence",
 }
@@ -74,6 +89,7 @@ LOSS = Kind(
     registry=LOSSES,
     example="edgeopt.losses.CrossEntropy()",
     aliases=_ALIASES,
+    addable=True,
     elsewhere={
         "bce": _BINARY,
         "bce_loss": _BINARY,

@@ -1,4 +1,4 @@
-"""Share of positions whose class is predicted."""
+"""Share of positions whose class is predicted, or is among the likeliest."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from edgeopt.array_types import Array, Namespace
+from edgeopt.checks import require
 from edgeopt.errors import SignatureError
-from edgeopt.losses import ArraySpec, CrossEntropy, Loss
+from edgeopt.losses.classes import labels_among
 from edgeopt.metrics.base import MeanMetric
+from edgeopt.metrics.classes import ClassMetric
+from edgeopt.metrics.numerics import count
 
-__all__ = ["Accuracy"]
+__all__ = ["Accuracy", "TopKAccuracy"]
 
 
 @dataclass(frozen=True)
-class Accuracy(MeanMetric):
+class Accuracy(ClassMetric, MeanMetric):
     """Share of labelled positions whose largest logit along `class_axis` is that of the label.
 
     Of equal logits the first wins. Positions labelled `ignore_index` do not count; any other label that is no class
@@ -23,7 +26,7 @@ class Accuracy(MeanMetric):
 
     With `BCEWithLogits` and one logit for each position (a vector, or a class axis of length 1), a logit above 0 stands
     for the class whose target is above 0.5. Several logits could be several classes or several labels, so they are
-    refused.
+    refused; `F1` and its like count several labels.
 
     Raises:
         SignatureError: The loss has no classes for targets, or takes another axis for that of the classes.
@@ -31,55 +34,77 @@ class Accuracy(MeanMetric):
 
     name: ClassVar[str] = "accuracy"
 
-    ignore_index: int = -100
-    class_axis: int = 1
+    def check_events(self, loss: str, shape: Sequence[int | str], targets: Sequence[int | str]) -> None:
+        """See `ClassMetric`."""
+        if tuple(targets) != tuple(shape) or not self._one_kind(shape):
+            raise SignatureError(
+                f"Accuracy with {loss} needs one logit for each position, a prediction of shape (n,) or (n, 1), "
+                f"but it has shape {tuple(shape)}. For classes that exclude each other train with CrossEntropy; for "
+                "several labels a position take F1, or write the metric that is meant as a class of your own."
+            )
 
-    def check(self, loss: Loss, prediction: ArraySpec, targets: Sequence[ArraySpec]) -> None:
-        """See `Metric`."""
-        shape, rank = prediction.shape, len(prediction.shape)
-        kind = type(loss).__name__
-        if len(targets) != 1:
-            raise SignatureError(f"Accuracy compares with one target, but {kind} has {len(targets)}.")
-        (target,) = targets
-        if not target.dtype.startswith(("int", "uint")):
-            if loss.expects != "logits":
-                raise SignatureError(
-                    f"Accuracy counts classes, but the targets of {kind} are {target.dtype} numbers of shape "
-                    f"{target.shape}. Leave it out, or write the metric that is meant as a class of your own."
-                )
-            if target.shape != shape or not (rank == 1 or (self._has_axis(rank) and shape[self.class_axis] == 1)):
-                raise SignatureError(
-                    f"Accuracy with {kind} needs one logit for each position, a prediction of shape (n,) or (n, 1), "
-                    f"but it has shape {shape}. For classes that exclude each other train with CrossEntropy; for "
-                    "several labels a position, write the metric that is meant as a class of your own."
-                )
-            return
-        if not self._has_axis(rank):
-            raise SignatureError(f"Accuracy has class_axis={self.class_axis}, but the prediction has shape {shape}.")
-        axis = self.class_axis % rank
-        if isinstance(loss, CrossEntropy) and loss.class_axis % rank != axis:
-            raise SignatureError(
-                f"{kind} has its classes along axis {loss.class_axis}, Accuracy along {self.class_axis}; give "
-                f"Accuracy(class_axis={loss.class_axis})."
-            )
-        if target.shape != shape[:axis] + shape[axis + 1 :]:
-            raise SignatureError(
-                f"Accuracy compares the largest of the logits of shape {shape} along axis {self.class_axis} with "
-                f"labels, but the targets of {kind} have shape {target.shape}; give the axis as "
-                "Accuracy(class_axis=...)."
-            )
+    def check_classes(self, classes: int | str) -> None:
+        """See `ClassMetric`: any number can be compared."""
 
     def terms(self, xp: Namespace, prediction: Array, *targets: Array) -> tuple[Array, Array]:
         """Return the number of correct positions and the number of counted ones."""
         (target,) = targets
         if target.ndim == prediction.ndim:
             correct = xp.equal(prediction > 0, target > 0.5)
-            counted = xp.ones_like(prediction)
-            return xp.sum(xp.astype(correct, prediction.dtype)), xp.sum(counted)
+            return count(xp, correct, prediction), count(xp, xp.ones_like(prediction), prediction)
         labelled = xp.not_equal(target, self.ignore_index)
         # The logical_and matters if ignore_index is itself a class.
         correct = xp.logical_and(labelled, xp.equal(xp.argmax(prediction, axis=self.class_axis), target))
-        return xp.sum(xp.astype(correct, prediction.dtype)), xp.sum(xp.astype(labelled, prediction.dtype))
+        return count(xp, correct, prediction), count(xp, labelled, prediction)
 
-    def _has_axis(self, rank: int) -> bool:
-        return -rank <= self.class_axis < rank
+
+@dataclass(frozen=True)
+class TopKAccuracy(ClassMetric, MeanMetric):
+    """Share of labelled positions whose label is among the `k` classes with the largest logits.
+
+    Of equal logits the first come first, as in `Accuracy`, which is the case of k = 1. It is reported as
+    `top_5_accuracy`, or whatever `k` is. Other labels than classes and `ignore_index` count as wrong.
+
+    Raises:
+        ConfigurationError: `k` is no number from 1.
+        SignatureError: See `Accuracy`; or there are not as many as `k` classes.
+    """
+
+    name: ClassVar[str] = "top_k_accuracy"
+
+    k: int = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(isinstance(self.k, int) and self.k >= 1, f"k must be a whole number from 1, got {self.k!r}")
+
+    @property
+    def reported(self) -> str:
+        """The name under which it is reported."""
+        return self.label or f"top_{self.k}_accuracy"
+
+    def check_events(self, loss: str, shape: Sequence[int | str], targets: Sequence[int | str]) -> None:
+        """See `ClassMetric`."""
+        raise SignatureError(f"TopKAccuracy compares classes by labels, and the targets of {loss} are none.")
+
+    def check_classes(self, classes: int | str) -> None:
+        """See `ClassMetric`."""
+        super().check_classes(classes)
+        if isinstance(classes, int) and classes < self.k:
+            raise SignatureError(f"TopKAccuracy has k={self.k}, but there are {classes} classes.")
+
+    def terms(self, xp: Namespace, prediction: Array, *targets: Array) -> tuple[Array, Array]:
+        """Return the number of positions with the label among the first, and the number of counted ones."""
+        (target,) = targets
+        axis = self._axis(prediction.shape)
+        classes = prediction.shape[axis]
+        labels = labels_among(xp, prediction, target, axis, classes, self.ignore_index)
+        own = labels.of_label(xp, prediction)
+        along = xp.reshape(xp.arange(classes, dtype=xp.int64), (classes,) + (1,) * (prediction.ndim - axis - 1))
+        # Said so that a logit of NaN is in front, and with it the position wrong.
+        behind = xp.logical_or(prediction < own, xp.logical_and(xp.equal(prediction, own), along > labels.label))
+        ahead = xp.logical_not(xp.logical_or(behind, labels.one_hot))
+        place = count(xp, ahead, prediction, axis=(axis,), keepdims=True)
+        # An ignored label may be a class.
+        counted = xp.logical_and(labels.counted, labels.is_class)
+        return count(xp, xp.logical_and(counted, place < self.k), prediction), count(xp, labels.counted, prediction)

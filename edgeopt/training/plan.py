@@ -44,6 +44,11 @@ class Plan:
         return tuple(name for group in self.groups for name in group.members)
 
     @property
+    def trained_metrics(self) -> tuple[ResolvedMetric, ...]:
+        """The metrics that training can report."""
+        return tuple(each for each in self.metrics if each.trained)
+
+    @property
     def units(self) -> tuple[Unit, ...]:
         """The trainable parameters as they are updated, one by one or joined."""
         return tuple(unit for group in self.groups for unit in group.units)

@@ -2,35 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from edgeopt import tracing as xp
 from edgeopt.errors import SignatureError
-from edgeopt.losses import ArraySpec
+from edgeopt.losses import ArraySpec, FromOutput
 from edgeopt.metrics import MeanMetric, Metric
 from edgeopt.tracing import Array
 from edgeopt.training.objective import Objective, TracedTerm, require_scalars
 from edgeopt_runtime.manifest import InputSpec
 
-__all__ = ["LOSS", "ResolvedMetric", "loss_numbers", "loss_sums", "metric_numbers", "metric_sums", "resolve_metrics"]
+__all__ = [
+    "LOSS",
+    "ResolvedMetric",
+    "loss_numbers",
+    "loss_sums",
+    "metric_numbers",
+    "metric_sums",
+    "own_inputs",
+    "resolve_metrics",
+]
 
 LOSS = "loss"
+#: The kind of batch inputs that only metrics read.
+METRIC_INPUT = "metric"
 
 
 @dataclass(frozen=True)
 class ResolvedMetric:
-    """A metric with the output and the batch inputs that it reads."""
+    """A metric with what it reads.
+
+    Attributes:
+        metric: Its kind and settings.
+        output: The model's output that it reads.
+        inputs: The batch inputs that it reads.
+        trained: Whether training reports it, too: it has the output, and its batches have the inputs.
+    """
 
     metric: Metric
     output: str
     inputs: tuple[InputSpec, ...]
+    trained: bool = True
 
 
 def resolve_metrics(
-    metrics: Sequence[Metric], objective: Objective, default: str, outputs: Mapping[str, ArraySpec]
+    metrics: Sequence[Metric],
+    objective: Objective,
+    default: str,
+    outputs: Mapping[str, ArraySpec],
+    in_training: Collection[str],
 ) -> tuple[ResolvedMetric, ...]:
     """The metrics with what they read.
+
+    Args:
+        metrics: What is to be reported.
+        objective: The losses.
+        default: The output that is read where nobody says which.
+        outputs: What the model returns in evaluation.
+        in_training: The names of what it returns in training.
 
     Raises:
         SignatureError: There is no such output or input, or a metric does not fit what it reads.
@@ -41,31 +71,69 @@ def resolve_metrics(
         raise SignatureError(
             f"Several reported values would be called {repeated}; use each metric once, or give label='...'."
         )
-    return tuple(_resolved(metric, objective, default, outputs) for metric in metrics)
+    found: list[ResolvedMetric] = []
+    for metric in metrics:
+        resolved = _resolved(metric, objective, default, outputs)
+        own = any(spec.kind == METRIC_INPUT for spec in resolved.inputs)
+        found.append(replace(resolved, trained=not own and resolved.output in in_training))
+    _check_own_inputs(found)
+    return tuple(found)
+
+
+def own_inputs(metrics: Sequence[ResolvedMetric]) -> tuple[InputSpec, ...]:
+    """The batch inputs that no loss has, each once."""
+    specs = (spec for each in metrics for spec in each.inputs if spec.kind == METRIC_INPUT)
+    return tuple({spec.name: spec for spec in specs}.values())
+
+
+def _check_own_inputs(metrics: Sequence[ResolvedMetric]) -> None:
+    """Two metrics may read one batch input if they take it for the same."""
+    known: dict[str, tuple[InputSpec, Metric]] = {}
+    for each in metrics:
+        for spec in each.inputs:
+            before, owner = known.setdefault(spec.name, (spec, each.metric))
+            if before != spec:
+                raise SignatureError(
+                    f"{type(owner).__name__} wants the batch input {spec.name!r} as {before.dtype} of shape "
+                    f"{list(before.shape)}, {type(each.metric).__name__} as {spec.dtype} of shape {list(spec.shape)}; "
+                    "give one of them another name: target='...'."
+                )
 
 
 def _resolved(metric: Metric, objective: Objective, default: str, outputs: Mapping[str, ArraySpec]) -> ResolvedMetric:
     kind, read = type(metric).__name__, metric.output or _default(objective, default)
     if read not in outputs:
-        raise SignatureError(f"{kind} reads the output {read!r}, and the model has none of that name: {list(outputs)}.")
-    if metric.target is None:
-        term = next((term for term in objective.terms if read in term.outputs), objective.terms[0])
-        weight = term.loss.sample_weight
-        inputs = tuple(spec for spec in term.inputs if spec.name != weight)
-    else:
-        inputs = tuple(spec for spec in objective.inputs if spec.name == metric.target)
-        term = next((term for term in objective.terms if set(inputs) & set(term.inputs)), objective.terms[0])
-        if not inputs:
-            known = [spec.name for spec in objective.inputs]
-            raise SignatureError(f"{kind} reads the target {metric.target!r}, and no loss has that; they have {known}.")
+        raise SignatureError(
+            f"{kind} reads the output {read!r}, and the model has none of that name in evaluation: {list(outputs)}."
+        )
+    inputs = _inputs(metric, objective, read, outputs[read])
+    loss = next((term.loss for term in objective.terms if set(inputs) & set(term.inputs)), None)
     specs = [ArraySpec(spec.name, spec.dtype, spec.shape, spec.classes, spec.ignored) for spec in inputs]
-    metric.check(term.loss, outputs[read], specs)
+    metric.check(loss, outputs[read], specs)
     return ResolvedMetric(metric, read, inputs)
+
+
+def _inputs(metric: Metric, objective: Objective, read: str, prediction: ArraySpec) -> tuple[InputSpec, ...]:
+    """The batch inputs that a metric reads."""
+    known = {spec.name: spec for spec in objective.inputs}
+    if metric.target in known:
+        return (known[metric.target],)
+    declared = metric.targets(prediction)
+    if declared:
+        return tuple(known.get(spec.name, InputSpec(spec.name, METRIC_INPUT, *spec[1:])) for spec in declared)
+    if metric.target is not None:
+        raise SignatureError(
+            f"{type(metric).__name__} reads the target {metric.target!r}, and no loss has that; they have "
+            f"{list(known)}. A metric that has it for itself says so in `targets`."
+        )
+    term = next((term for term in objective.terms if read in term.outputs), objective.terms[0])
+    return tuple(spec for spec in term.inputs if spec.name != term.loss.sample_weight)
 
 
 def _default(objective: Objective, default: str) -> str:
     """The output that metrics read which name none: that of the loss, or of the first one."""
-    return default if default in objective.outputs else objective.terms[0].outputs[0]
+    first = objective.terms[0]
+    return default if default in objective.outputs or isinstance(first.loss, FromOutput) else first.outputs[0]
 
 
 def loss_sums(objective: Objective, traced: Sequence[TracedTerm]) -> dict[str, Array]:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from finetuning.files import packaged
-from finetuning.results import Array, Figures, Result, learning_curve, save_figure, shuffled
 from matplotlib.figure import Figure
 
 import edgeopt
 from edgeopt.cli.quickstart.digits import Digits, load_digits, split
 from edgeopt_runtime import TrainingSession
+from finetuning.files import packaged
+from finetuning.results import Array, Figures, Result, learning_curve, save_figure, shuffled
 
 CLASSES = 10
 #: With the new head, its last blocks.

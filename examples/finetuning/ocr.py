@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from finetuning.results import Array, Figures, Result, learning_curve, save_figure
 from matplotlib.figure import Figure
 from torch import nn
 
 import edgeopt
 from edgeopt.cli.quickstart.digits import Digits, load_digits, split
 from edgeopt_runtime import TrainingSession
+from finetuning.results import Array, Figures, Result, learning_curve, save_figure
 
 BLANK = 0
 DIGITS = 10

@@ -70,7 +70,7 @@ def checkable(
     """
     if forward.merging is None:
         return bundle, forward, reference
-    if not representable(forward.merging):
+    if not representable(forward.merging, plain):
         return None
     steady = tuple(adapter.steady() for adapter in adapters)
     moved = at_moved(forward if steady == tuple(adapters) else adapted(plain, steady, asked)[0], plain)

@@ -6,12 +6,13 @@ import warnings
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
 
 import edgeopt
-from edgeopt.adapters import DoRA, LoRA
+from edgeopt.adapters import IA3, DoRA, LoRA
 from edgeopt.losses import CrossEntropy
 from edgeopt.optimizers import AdamW
 
@@ -165,3 +166,42 @@ def test_the_same_from_an_onnx_file(dynamo, tmp_path):
     module = peft.PeftModel.from_pretrained(Logits(bert()), tmp_path / "adapter").eval()
     expected = module(inputs[0]).detach().numpy()
     np.testing.assert_allclose(np.asarray(from_file.predict(TOKENS)), expected, rtol=1e-5, atol=1e-5)
+
+
+def quantized_file() -> onnx.ModelProto:
+    """Two products, of which the weight of the first is int8 and scaled by row, as quantizers for the web write it."""
+    random = np.random.default_rng(0)
+    weight = random.standard_normal((6, 8)).astype(np.float32)
+    scale = np.abs(weight).max(0) / 127
+    arrays = {
+        "first_quantized": np.round(weight / scale).astype(np.int8),
+        "scale": scale,
+        "second": random.standard_normal((8, 3)).astype(np.float32),
+    }
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> agraph (float[n, 6] x) => (float[n, 3] z) {
+            wide = Cast<to: int = 1>(first_quantized)
+            w = Mul(wide, scale)
+            y = MatMul(x, w)
+            r = Relu(y)
+            z = MatMul(r, second)
+        }"""
+    )
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in arrays.items())
+    return model
+
+
+@pytest.mark.parametrize("adapter", [LoRA(4), DoRA(4), IA3()])
+def test_a_weight_of_few_bits_has_an_adapter_too(adapter, tmp_path):
+    model = quantized_file()
+    session = edgeopt.export(
+        model, loss="cross_entropy", optimizer=AdamW(5e-2), adapters=adapter, verbose=False
+    ).session()
+    x = np.random.default_rng(1).standard_normal((4, 6)).astype(np.float32)
+    plain = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(np.asarray(session.predict(x)), plain.run(None, {"x": x})[0], rtol=1e-5, atol=1e-5)
+    losses = [session.step(x, np.array([0, 1, 2, 0]))["loss"] for _ in range(10)]
+    assert losses[-1] < losses[0]
+    session.export_inference(tmp_path / "model.onnx")
+    merged = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(merged.run(None, {"x": x})[0], np.asarray(session.predict(x)), rtol=1e-5, atol=1e-5)

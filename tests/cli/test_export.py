@@ -112,6 +112,19 @@ def test_a_file_is_exported_as_it_is(run: Any, tmp_path: Path) -> None:
     assert [spec.name for spec in manifest.outputs] == ["p", "y"]
 
 
+def test_adapters_in_words(run: Any, tmp_path: Path) -> None:
+    onnx.save(onnx.parser.parse_model(FILE), tmp_path / "model.onnx")
+    common = ("export", "model.onnx", "--out", "made", "--loss", "bce_with_logits", "--fixed-input", "scale=2.5")
+    result = run(*common, "--adapters", "lora:rank=1,alpha=2,targets=w")
+    assert result.code == 0
+    assert "2 of 4 parameters train" in result
+    (adapter,) = Bundle.load(tmp_path / "made").manifest.adapters
+    assert (adapter.kind, adapter.config["r"], adapter.config["lora_alpha"]) == ("lora", 1, 2)
+    for merge in ("--merge", "--no-merge"):
+        assert run("export-inference", "made", "--out", "model.onnx", merge).code == 0
+    assert "--adapter" in run(*common, "--adapter", "lora:rank=0")
+
+
 def test_a_file_that_is_not_there(run: Any) -> None:
     result = run("export", "nowhere.onnx", "--out", "made", "--loss", "mse")
     assert result.code == 1

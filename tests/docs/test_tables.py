@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import edgeopt_runtime.errors
+from edgeopt.adapters import ADAPTERS
 from edgeopt.cli import errors as command_errors
 from edgeopt.errors import EdgeoptError
 from edgeopt.losses import LOSSES
@@ -18,6 +19,7 @@ from edgeopt.transforms import TRANSFORMS
 
 DOCS = Path(__file__).parents[2] / "docs"
 REGISTRIES: dict[str, Mapping[str, type[object]]] = {
+    "Adapters": ADAPTERS,
     "Losses": LOSSES,
     "Metrics": METRICS,
     "Schedules": SCHEDULES,

@@ -70,7 +70,9 @@ def test_the_budget_is_for_the_sizes_that_are_given() -> None:
 
 
 def test_what_does_not_fit_says_how_much_it_needs() -> None:
-    with pytest.raises(MemoryBudgetError, match=rf"into 8 MiB.*microbatches of 1 of {BATCH}.*needs \d+ MiB: state") as caught:
+    with pytest.raises(
+        MemoryBudgetError, match=rf"into 8 MiB.*microbatches of 1 of {BATCH}.*needs \d+ MiB: state"
+    ) as caught:
         export(memory_budget_mb=8)
     fitting = export(memory_budget_mb=caught.value.needed_mib + 1)
     assert "microbatches of" in chosen(fitting)

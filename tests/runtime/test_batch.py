@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections import UserDict
+from types import MappingProxyType
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -56,15 +59,22 @@ def test_known_inputs_of_other_graphs_are_ignored(read, batch):
     ("change", "words"),
     [
         (lambda b: {k: v for k, v in b.items() if k != "mask"}, r"lacks the input `mask`.*got images, labels"),
-        (lambda b: {**b, "pixels": 1}, r"no input `pixels`. Give 3 arrays \(images, mask, labels\)"),
+        (
+            lambda b: {"images": b["images"], "masks": b["mask"], "labels": b["labels"]},
+            r"lacks the input `mask`. Is it `masks`\? Give 3 arrays \(images, mask, labels\); got images, masks, lab",
+        ),
         (lambda b: tuple(b.values())[:2], r"must hold 3 arrays \(images, mask, labels\), but it holds 2"),
         (lambda b: 5, "must be a mapping by name, or a tuple or list of 3 arrays.*got int"),
         (
-            lambda b: {**b, "images": b["images"].astype(np.float64)},
-            r"`images` must be float32, but is float64.*astype",
+            lambda b: {**b, "images": b["images"].astype(np.float64) + np.arange(5) / 8e9},
+            r"`images` must be float32, but is float64, and holds 1.0000000001.* at \(0, 0, 1\), which float32 has "
+            r"not: convert it with `.astype\('float32'\)` if",
         ),
         (lambda b: {**b, "labels": b["labels"].astype(np.float32)}, "`labels` must be int64, but is float32"),
-        (lambda b: {**b, "labels": b["labels"].astype(np.uint64)}, "`labels` must be int64, but is uint64"),
+        (
+            lambda b: {**b, "labels": np.array([0, 2**63, 0], np.uint64)},
+            r"`labels` must be int64, but is uint64, and holds 9223372036854775808 at \(1,\)",
+        ),
         (lambda b: {**b, "mask": b["mask"].astype(np.uint8)}, "`mask` must be bool, but is uint8"),
         (lambda b: {**b, "images": b["images"][0]}, r"must have shape \(batch, 2, side\), but has 2 axes: \(2, 5\)"),
         (lambda b: {**b, "images": np.ones((3, 4, 5), np.float32)}, r"has \(3, 4, 5\): axis 1 must be 2"),
@@ -79,7 +89,11 @@ def test_known_inputs_of_other_graphs_are_ignored(read, batch):
         (lambda b: {**b, "labels": [0.5, 1, 2]}, "`labels` must be int64, but is float64"),
         (lambda b: {**b, "labels": [2**63, 0, 0]}, "`labels` must be int64, but is float64"),
         (lambda b: {**b, "labels": [True, False, True]}, "`labels` must be int64, but is bool"),
-        (lambda b: {**b, "images": torch.ones(3, 2, 5, requires_grad=True)}, "detached from its gradient"),
+        (lambda b: {**b, "images": torch.ones(3, 2, 5, requires_grad=True)}, r"Give `.detach\(\)` of it"),
+        (
+            lambda b: {**b, "images": torch.ones(3, 2, 5, requires_grad=True, device="meta")},
+            r"Give `.detach\(\).cpu\(\)` of it.*on the device 'meta'",
+        ),
     ],
 )
 def test_what_does_not_fit_is_named(read, batch, change, words):
@@ -106,21 +120,134 @@ def test_arrays_may_become_wider(actual, wanted):
     np.testing.assert_array_equal(array, [1, 2, 3])
 
 
-@pytest.mark.parametrize(
-    ("actual", "wanted"),
-    [
-        ("int64", "int32"),
-        ("float64", "float32"),
-        ("float32", "float16"),
-        ("uint8", "float32"),
-        ("int32", "float64"),
-        ("bool", "uint8"),
-        ("int8", "uint8"),
-    ],
+NARROWER = [
+    ("int64", "int32"),
+    ("float64", "float32"),
+    ("float32", "float16"),
+    ("uint64", "int64"),
+    ("int16", "int8"),
+    ("int8", "uint8"),
+]
+
+
+@pytest.mark.parametrize(("actual", "wanted"), NARROWER)
+def test_what_loses_nothing_becomes_narrower_and_that_is_said_once(actual, wanted):
+    said: set[str] = set()
+    spec = InputSpec("x", "model", wanted, ("n",))
+    given_array = np.array([1, 2, 3], actual)
+    with pytest.warns(UserWarning, match=rf"`x` must be {wanted}, but is {actual}.*\.astype\('{wanted}'\)"):
+        array = BatchReader([spec], [], said)({"x": given_array})["x"]
+    assert array.dtype == np.dtype(wanted)
+    np.testing.assert_array_equal(array, given_array)
+    # Warnings are errors here.
+    BatchReader([spec], [], said)({"x": given_array})
+
+
+def quietly(wanted, array):
+    """What an array becomes; the warning has a test of its own."""
+    return BatchReader([InputSpec("x", "model", wanted, ("n",))], [], {"type x"})({"x": array})["x"]
+
+
+LIMITS = [sign * (2**bits) + more for bits in (7, 8, 15, 31, 63) for sign in (-1, 1) for more in (-1, 0, 1)]
+
+
+@given(
+    pair=st.sampled_from([pair for pair in NARROWER if "float" not in pair[0]]),
+    values=st.lists(st.sampled_from(LIMITS) | st.integers(-300, 300), min_size=1, max_size=5),
 )
-def test_arrays_may_not_become_narrower_or_something_else(actual, wanted):
-    with pytest.raises(BatchError, match=f"must be {wanted}, but is {actual}"):
+def test_whole_numbers_survive_or_are_refused_with_their_place(pair, values):
+    actual, wanted = pair
+    values = [value for value in values if np.iinfo(actual).min <= value <= np.iinfo(actual).max] or [0]
+    lost = [place for place, value in enumerate(values) if not np.iinfo(wanted).min <= value <= np.iinfo(wanted).max]
+    array = np.array(values, actual)
+    if lost:
+        with pytest.raises(BatchError, match=rf"holds {values[lost[0]]} at \({lost[0]},\)"):
+            quietly(wanted, array)
+    else:
+        assert quietly(wanted, array).tolist() == values
+
+
+EDGES = [0.0, -0.0, np.inf, -np.inf, 65504.0, 65519.0, 65520.0, 2.0**-24, 2.0**-25, 2.0**-149, 2.0**-150, 3.4028234e38]
+EDGES += [3.4028235677973366e38, np.finfo(np.float64).max, 5e-324, 0.1, 1 + 2**-23, 1 + 2**-24, 1 + 2**-10, 1 + 2**-11]
+
+
+@given(
+    pair=st.sampled_from([("float64", "float32"), ("float64", "float16"), ("float32", "float16")]),
+    values=st.lists(
+        st.sampled_from(EDGES) | st.floats(allow_nan=False) | st.floats(width=16, allow_nan=False),
+        min_size=1,
+        max_size=5,
+    ),
+)
+def test_floating_point_survives_or_is_refused_with_its_place(pair, values):
+    # The other judge is torch, element by element.
+    actual, wanted = pair
+    with np.errstate(over="ignore"):
+        array = np.array(values).astype(actual)
+    there = torch.from_numpy(array).to(getattr(torch, wanted))
+    lost = (there.double() != torch.from_numpy(array).double()).nonzero()
+    if len(lost):
+        with pytest.raises(BatchError, match=rf" at \({int(lost[0])},\), which {wanted} has not"):
+            quietly(wanted, array)
+    else:
+        np.testing.assert_array_equal(quietly(wanted, array), there.numpy())
+        np.testing.assert_array_equal(np.signbit(quietly(wanted, array)), np.signbit(array))
+
+
+def test_nan_survives():
+    np.testing.assert_array_equal(quietly("float32", np.array([np.nan, 1, -np.inf])), [np.nan, 1, -np.inf])
+
+
+def test_a_scalar_is_lost_without_a_place():
+    with pytest.raises(BatchError, match=r"holds 0\.1, which float32 has not"):
+        one("float32")(np.asarray(0.1))
+
+
+@pytest.mark.parametrize(
+    ("actual", "wanted"), [("uint8", "float32"), ("int32", "float64"), ("float32", "int64"), ("bool", "uint8")]
+)
+def test_arrays_do_not_become_another_kind_of_number(actual, wanted):
+    with pytest.raises(BatchError, match=f"must be {wanted}, but is {actual}: convert it"):
         one(wanted, "n")(np.zeros(3, actual))
+
+
+def test_names_that_no_graph_takes_are_left_alone_and_said_once(read, batch):
+    with pytest.warns(UserWarning, match=r"holds `id`, `pixels`, which nothing.*images, mask, labels"):
+        assert read({**batch, "pixels": 1, "id": ["a", "b", "c"]}).keys() == batch.keys()
+    read({**batch, "id": None})
+    with pytest.warns(UserWarning, match=r"holds `length`, which"):
+        read({**batch, "id": None, "length": 3})
+
+
+def test_mappings_need_not_be_dicts(read, batch):
+    for kind in (UserDict, MappingProxyType):
+        arrays = read(kind(batch))
+        assert all(arrays[name] is batch[name] for name in batch)
+    # As rows of data sets come: lists of lists.
+    for name, array in read(UserDict({name: array.tolist() for name, array in batch.items()})).items():
+        np.testing.assert_array_equal(array, batch[name])
+        assert array.dtype == batch[name].dtype
+
+
+def test_what_a_tokenizer_gives_is_a_batch():
+    transformers = pytest.importorskip("transformers")
+    rows = {"input_ids": [[5, 6, 0], [7, 8, 9]], "attention_mask": [[1, 1, 0], [1, 1, 1]]}
+    specs = [InputSpec(name, "model", "int64", ("batch", "time")) for name in rows]
+    for tensors in (None, "np", "pt"):
+        encoded = transformers.BatchEncoding({**rows, "token_type_ids": [[0] * 3] * 2}, tensor_type=tensors)
+        with pytest.warns(UserWarning, match="`token_type_ids`, which"):
+            arrays = BatchReader(specs, [])(encoded)
+        assert {name: array.tolist() for name, array in arrays.items()} == rows
+        assert all(array.dtype == np.int64 for array in arrays.values())
+
+
+def test_batches_of_a_data_loader_are_in_the_order_of_the_inputs():
+    images, mask, labels = torch.rand(5, 2, 3), torch.ones(5, 3, dtype=torch.bool), torch.arange(5)
+    data = torch.utils.data.TensorDataset(images, mask, labels)
+    read = BatchReader([IMAGES, MASK, LABELS], [])
+    found = [read(batch) for batch in each_batch(torch.utils.data.DataLoader(data, batch_size=2))]
+    assert [len(arrays["labels"]) for arrays in found] == [2, 2, 1]
+    np.testing.assert_array_equal(np.concatenate([arrays["images"] for arrays in found]), images.numpy())
 
 
 def test_python_numbers_become_what_is_needed():
@@ -152,6 +279,18 @@ def test_dlpack_is_enough():
 
     array = one("float32", "n")(OnlyDlpack(torch.arange(3, dtype=torch.float32)))["x"]
     np.testing.assert_array_equal(array, [0, 1, 2])
+
+
+@pytest.mark.parametrize("wanted", ["bfloat16", "float32"])
+def test_bfloat16_tensors_of_torch_are_read(wanted):
+    tensor = torch.tensor([[1.5, -2.0], [float("inf"), 3e38]], dtype=torch.bfloat16)
+    array = one(wanted, "n", 2)(tensor)["x"]
+    expected = tensor.view(torch.uint16) if wanted == "bfloat16" else tensor.float()
+    np.testing.assert_array_equal(array, expected.numpy())
+    with pytest.raises(BatchError, match=r"Give `.detach\(\)` of it"):
+        one(wanted, "n", 2)(tensor.requires_grad_())
+    with pytest.raises(BatchError, match="must be int64, but is float32"):
+        one("int64", "n", 2)(tensor.detach())
 
 
 def test_bfloat16_travels_as_bits():

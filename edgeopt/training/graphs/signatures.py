@@ -19,7 +19,7 @@ from edgeopt.training.measurements import Layers, Passes, accumulated_sums, meas
 from edgeopt.training.names import ACCUMULATED_WEIGHT
 from edgeopt.training.objective import ShareSum, TracedTerm
 from edgeopt.training.plan import Plan
-from edgeopt.training.reports import LOSS, loss_numbers, loss_sums, metric_numbers, metric_sums
+from edgeopt.training.reports import LOSS, ResolvedMetric, loss_numbers, loss_sums, metric_numbers, metric_sums
 from edgeopt.training.updating.beginning import begin
 from edgeopt.training.updating.groups import UpdateGroup
 from edgeopt.training.updating.state import State
@@ -31,11 +31,13 @@ __all__ = ["OPTIONAL", "SIGNATURES", "reset_graph", "view_graph"]
 NumpyArray = np.ndarray[Any, Any]
 
 
-def _sums(builder: GraphBuilder, plan: Plan, traced: Sequence[TracedTerm]) -> dict[str, Array]:
+def _sums(
+    builder: GraphBuilder, plan: Plan, traced: Sequence[TracedTerm], metrics: Sequence[ResolvedMetric]
+) -> dict[str, Array]:
     """What losses and metrics report, as sums that add up over batches."""
     found = dict(loss_sums(plan.objective, traced))
     with builder.tracer.scope("metrics"):
-        found |= metric_sums(plan.metrics, builder.predictions, builder.batch)
+        found |= metric_sums(metrics, builder.predictions, builder.batch)
     return found
 
 
@@ -54,7 +56,7 @@ def _passes(builder: GraphBuilder, plan: Plan, tangents: Mapping[str, Array], *,
     """
     traced = _losses(builder, plan)
     shares = plan.objective.by_share(traced)
-    sums = _sums(builder, plan, traced)
+    sums = _sums(builder, plan, traced, plan.trained_metrics)
     parameters = {name: builder.state(name) for name in plan.trainable}
     layers = Layers(builder, plan)
     alone = len(shares) == 1
@@ -112,19 +114,25 @@ def _gradients(
 def _report(
     builder: GraphBuilder, plan: Plan, traced: Sequence[TracedTerm], sums: Mapping[str, Array], *, updating: bool
 ) -> None:
-    """The numbers of this batch, and of a microbatch the sums that they are made of, too."""
+    """The numbers of this batch, and the sums that they are made of."""
     weights = [weight for _, _, weight in traced]
     weight = sum(weights[1:], start=weights[0])
     # Of a microbatch that weighs nothing (padding only) the loss is its sum, which is zero as well.
     empty = None if updating else 0.0
     numbers = loss_numbers(plan.objective, sums, empty=empty)
     builder.metric(LOSS, numbers.pop(LOSS), weight)
+    arrays = []
     with builder.tracer.scope("metrics"):
-        for name, value in (*numbers.items(), *metric_numbers(plan.metrics, sums, empty=empty)):
-            if not value.ndim:
+        for name, value in numbers.items():
+            builder.metric(name, value)
+        for each in plan.trained_metrics:
+            found = {name: value for name, value in metric_numbers([each], sums, empty=empty) if not value.ndim}
+            for name, value in found.items():
                 builder.metric(name, value)
-    if not updating:
-        builder.sums(sums)
+            if not found:
+                arrays.append(f"{each.metric.reported}.")
+    # A step does not compute what evaluation alone reports.
+    builder.sums({name: value for name, value in sums.items() if not name.startswith(tuple(arrays))})
 
 
 def _step(model: ForwardModel, plan: Plan, state: State) -> BuiltGraph:
@@ -193,7 +201,7 @@ def _evaluate(model: ForwardModel, plan: Plan, state: State) -> BuiltGraph:
     """(params, batch) → the sums of loss and metrics; dropout off, running statistics."""
     builder = GraphBuilder("evaluate", state, model.evaluate)
     look_through(builder, plan.groups)
-    builder.sums(_sums(builder, plan, _losses(builder, plan)))
+    builder.sums(_sums(builder, plan, _losses(builder, plan), plan.metrics))
     return builder.finish()
 
 
@@ -202,7 +210,7 @@ def _summary(model: ForwardModel, plan: Plan, state: State) -> BuiltGraph:
     # What the sums are shows when they are made, of anything.
     maker = GraphBuilder("sums", state)
     maker.predictions = stand_ins(maker.tracer, model.evaluate)
-    made = _sums(maker, plan, _losses(maker, plan))
+    made = _sums(maker, plan, _losses(maker, plan), plan.metrics)
     builder = GraphBuilder("summary", state)
     sums = {name: builder.sum(name, array.shape) for name, array in made.items()}
     for name, value in loss_numbers(plan.objective, sums, empty=None).items():
@@ -219,7 +227,7 @@ def stand_ins(tracer: Tracer, graph: ForwardGraph) -> dict[str, Array]:
 
 def _predict(model: ForwardModel, plan: Plan, state: State) -> BuiltGraph:
     """(params, batch) → outputs."""
-    builder = GraphBuilder("predict", state, model.evaluate)
+    builder = GraphBuilder("predict", state, model.for_prediction(model.evaluate))
     look_through(builder, plan.groups)
     for name in model.predicted:
         builder.output(name, builder.predictions[name])
@@ -269,7 +277,8 @@ def _predict_merged(model: ForwardModel, plan: Plan, state: State) -> BuiltGraph
     """(params, merged weights, batch) → outputs, without adapters."""
     if model.merging is None:
         return None
-    builder = GraphBuilder("predict_merged", state, model.merging.plain, merged=model.merging.places)
+    plain = model.for_prediction(model.merging.plain)
+    builder = GraphBuilder("predict_merged", state, plain, merged=model.merging.places)
     look_through(builder, plan.groups)
     for name in model.predicted:
         builder.output(name, builder.predictions[name])

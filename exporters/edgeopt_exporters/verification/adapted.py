@@ -66,7 +66,8 @@ class AdaptedReference:
 
     def with_values(self, values: Arrays) -> AdaptedReference:
         """The same with other weights."""
-        return AdaptedReference(self._plain.with_values(values), self._forward, self._merging)
+        forward = replace(self._forward, parameters={**self._forward.parameters, **values})
+        return AdaptedReference(self._plain.with_values(values), forward, self._merging)
 
     def inputs(self, sizes: Mapping[str, int]) -> Arrays:
         """The examples at other sizes."""
@@ -139,9 +140,14 @@ class AdaptedReference:
         return dict(zip(names, found, strict=True))
 
 
-def representable(merging: Merging) -> bool:
-    """Whether a model has a weight for each merged one: one that is read in two ways, and merged in one, is two."""
+def representable(merging: Merging, plain: ForwardModel) -> bool:
+    """Whether a model has a weight for each merged one.
+
+    One that is read in two ways, and merged in one, is two; and one that is computed is none of the model's.
+    """
     names = list(merging.places.values())
+    if not plain.parameters.keys() >= set(names):
+        return False
     read = {value.name for value in merging.plain.model.graph.inputs if value.uses()}
     return len(set(names)) == len(names) and read.isdisjoint(names)
 

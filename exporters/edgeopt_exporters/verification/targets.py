@@ -30,7 +30,7 @@ def sizes_of(specs: Sequence[InputSpec | OutputSpec], arrays: Arrays) -> dict[st
 
 
 def targets(specs: Sequence[InputSpec], sizes: Mapping[str, int]) -> Iterator[dict[str, NDArray[Any]]]:
-    """Some tries: numbers between zero and one, and whole ones of {0, 1}, then 1 alone (a length, say), then 0 alone."""
+    """Some tries: numbers between zero and one; whole ones of {0, 1}, then 1 alone (a length, say), then 0 alone."""
     rng = np.random.default_rng(0)
     # A dimension that no input or output has, such as the longest sequence of labels, may be of any size.
     shapes = {

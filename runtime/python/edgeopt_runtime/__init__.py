@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         AdapterError,
         BatchError,
         BundleError,
+        CallbackError,
         EdgeoptError,
         ExecutionError,
         ForeignBundleError,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         TamperedBundleError,
         TruncatedBundleError,
         UnsupportedVersionError,
+        WeightsError,
     )
     from edgeopt_runtime.fit import FitInfo, History, StopTraining
     from edgeopt_runtime.manifest import Manifest
@@ -38,12 +40,14 @@ if TYPE_CHECKING:
     from edgeopt_runtime.rates import GreedyLR, ReduceLROnPlateau
     from edgeopt_runtime.schedule_watch import ScheduleEndWarning
     from edgeopt_runtime.session import TrainingSession
+    from edgeopt_runtime.transfer import WeightReport
 
 __all__ = [
     "AdapterError",
     "BatchError",
     "BundleContents",
     "BundleError",
+    "CallbackError",
     "EdgeoptError",
     "ExecutionError",
     "FitInfo",
@@ -69,6 +73,8 @@ __all__ = [
     "TrainingSession",
     "TruncatedBundleError",
     "UnsupportedVersionError",
+    "WeightReport",
+    "WeightsError",
     "__version__",
     "pack_bundle",
     "read_bundle",
@@ -90,6 +96,7 @@ _HOMES = {
     "ScheduleEndWarning": "schedule_watch",
     "StopTraining": "fit",
     "TrainingSession": "session",
+    "WeightReport": "transfer",
     "pack_bundle": "archive",
     "read_bundle": "archive",
     "write_bundle": "archive",

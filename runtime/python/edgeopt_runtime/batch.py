@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
+import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgeopt_runtime import shown
+from edgeopt_runtime.conversion import Lost, bits_of_bfloat16, converted, is_torch_bfloat16, place, widens
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import BatchError
 from edgeopt_runtime.manifest import InputSpec
@@ -36,34 +40,43 @@ def each_batch(value: Batch | Iterable[Batch]) -> Iterable[Batch]:
 class BatchReader:
     """Turns batches into arrays for one graph.
 
-    Arrays of the right dtype and C-contiguous are passed on as they are; others are copied. An array may be converted
-    only to a wider type of the same kind (int32 to int64, float16 to float32); plain Python numbers and lists become
-    whatever the input needs, if it can hold their values. For bfloat16 inputs, arrays of the bfloat16 type of
-    ml_dtypes or ``uint16`` arrays of the same bits are taken.
+    Arrays of the right dtype and C-contiguous are passed on as they are; others are copied. An array becomes one of
+    another type of the same kind, floating point or whole numbers, if that has all of its values. To a wider type
+    (int32 to int64, float16 to float32) that is always so; a narrower one (float64 to float32) is checked batch by
+    batch, and a `UserWarning` says once for each input how to do without. Whole numbers never become floating point
+    by themselves: images of bytes would come without their normalisation. Plain Python numbers and lists become
+    whatever the input needs, if it can hold their values. For bfloat16 inputs, tensors of PyTorch, arrays of the
+    bfloat16 type of ml_dtypes or ``uint16`` arrays of the same bits are taken.
+
+    A mapping may hold more than the graph takes, which is left alone, and said once. A misspelt name is noticed all the
+    same: the input that it should be is missing then.
 
     Args:
         specs: The inputs the graph takes, in order.
-        ignored: Names that a mapping may hold besides, such as the target in a batch given to ``predict``.
+        ignored: Names that a mapping may hold besides without a word, such as the target in a batch given to
+            ``predict``.
+        said: What warnings were given about, to which more is added; readers that share it say each thing once.
     """
 
-    def __init__(self, specs: Sequence[InputSpec], ignored: Collection[str]) -> None:
+    def __init__(self, specs: Sequence[InputSpec], ignored: Collection[str], said: set[str] | None = None) -> None:
         # Per input, prepared: name, expected storage type, rank, and each axis with its length or symbol.
         self._specs = tuple(specs)
         self._names = frozenset(spec.name for spec in specs)
         self._ignored = frozenset(ignored)
+        self._said = set() if said is None else said
 
     def __call__(self, batch: Batch) -> dict[str, NDArray[Any]]:
         """The arrays of a batch by input name.
 
         Raises:
-            BatchError: An input is missing or unknown, has the wrong dtype or shape, or holds a class that there is
-                not.
+            BatchError: An input is missing, has a dtype that cannot become the right one without loss, or the wrong
+                shape, or holds a class that there is not.
         """
         values = self._by_name(batch)
         lengths: dict[str, tuple[int, str]] = {}
         arrays = {}
         for spec in self._specs:
-            array = _as_array(spec, values[spec.name])
+            array = _as_array(spec, values[spec.name], self._said)
             _check_shape(spec, array, lengths)
             if spec.classes is not None:
                 _check_classes(spec, array, spec.classes)
@@ -86,50 +99,105 @@ class BatchReader:
         return {spec.name: value for spec, value in zip(self._specs, batch, strict=True)}
 
     def _check_names(self, batch: Mapping[str, Any]) -> None:
-        missing = [name for name in (spec.name for spec in self._specs) if name not in batch]
-        if missing:
-            raise BatchError(f"The batch lacks the input `{missing[0]}`. Give {self._listing()}; got {_names(batch)}.")
-        unknown = [name for name in batch if name not in self._names and name not in self._ignored]
-        if unknown:
-            raise BatchError(f"The model has no input `{unknown[0]}`. Give {self._listing()}; got {_names(batch)}.")
+        missing = next((spec.name for spec in self._specs if spec.name not in batch), None)
+        unknown = [str(name) for name in batch if name not in self._names and name not in self._ignored]
+        if missing is not None:
+            close = difflib.get_close_matches(missing, unknown, n=1, cutoff=0.7)
+            meant = f" Is it `{close[0]}`?" if close else ""
+            raise BatchError(
+                f"The batch lacks the input `{missing}`.{meant} Give {self._listing()}; got {_names(batch)}."
+            )
+        new = {name for name in unknown if f"name {name}" not in self._said}
+        if new:
+            self._said.update(f"name {name}" for name in new)
+            warnings.warn(
+                f"The batch holds {shown.some(new)}, which nothing here takes: the inputs are {self._listing()}. It is "
+                "left alone, here and in later batches.",
+                stacklevel=5,
+            )
 
     def _listing(self) -> str:
         count = len(self._specs)
         return f"{count} array{'' if count == 1 else 's'} ({', '.join(spec.name for spec in self._specs)})"
 
 
-def _as_array(spec: InputSpec, value: Any) -> NDArray[Any]:
+def _as_array(spec: InputSpec, value: Any, said: set[str]) -> NDArray[Any]:
     dtype = DTYPES[spec.dtype].storage
     if isinstance(value, np.ndarray) and value.dtype == dtype and value.flags.c_contiguous:
         return value
-    from_python = isinstance(value, (bool, int, float, list, tuple))
+    array = _read(spec, value)
+    if array.dtype != dtype:
+        from_python = isinstance(value, (bool, int, float, list, tuple))
+        if _holds(array, dtype) if from_python else _always_fits(spec, array):
+            array = array.astype(dtype)
+        else:
+            array = _converted(spec, array, said)
+    # Not np.ascontiguousarray, which would give a scalar an axis.
+    return np.asarray(array, order="C")
+
+
+def _read(spec: InputSpec, value: Any) -> NDArray[Any]:
+    """A value as an array of its own type, bfloat16 as the input takes it."""
+    if isinstance(value, np.ndarray) and spec.dtype != "bfloat16":
+        return value
+    narrow = is_torch_bfloat16(value)
     try:
+        if narrow:
+            # The same numbers in a type that numpy has.
+            value = value.float()
         if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
             array = np.from_dlpack(value)
         else:
             array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError, BufferError, OverflowError) as error:
         raise BatchError(
-            f"The input `{spec.name}` cannot be read as an array ({_kind(value)}): {error}. Give a numpy array, or a "
-            "tensor in CPU memory that is detached from its gradient."
+            f"The input `{spec.name}` cannot be read as an array ({_kind(value)}): {error}. {_advice(value)}"
         ) from error
-    if spec.dtype == "bfloat16" and array.dtype.name == "bfloat16":
-        array = array.view(dtype)
-    if array.dtype != dtype:
-        if not (_holds(array, dtype) if from_python else _widens(array.dtype, dtype)):
-            hint = f"convert it with `.astype({spec.dtype!r})`" if dtype.name == spec.dtype else "convert it"
-            raise BatchError(
-                f"The input `{spec.name}` must be {spec.dtype}, but is {array.dtype}: {hint} if that is meant."
-            )
-        array = array.astype(dtype)
-    # Not np.ascontiguousarray, which would give a scalar an axis.
-    return np.asarray(array, order="C")
+    if spec.dtype == "bfloat16":
+        if narrow:
+            return bits_of_bfloat16(array)
+        if array.dtype.name == "bfloat16":
+            return array.view(np.uint16)
+    return array
 
 
-def _widens(actual: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    """Whether a conversion keeps every value and the kind of number."""
-    kinds = actual.kind + wanted.kind
-    return kinds in ("ff", "ii", "uu", "ui") and np.can_cast(actual, wanted, "safe")
+def _advice(value: Any) -> str:
+    """What to do about a value that numpy does not read."""
+    device = str(getattr(value, "device", "cpu"))
+    calls = ".detach()" * bool(getattr(value, "requires_grad", False)) + ".cpu()" * (not device.startswith("cpu"))
+    if not calls:
+        return "Give a numpy array, or a tensor in CPU memory that is detached from its gradient."
+    where = "" if device.startswith("cpu") else f"; this one is on the device {shown.value(device)}"
+    return f"Give `{calls}` of it, a tensor in CPU memory that is detached from its gradient{where}."
+
+
+def _always_fits(spec: InputSpec, array: NDArray[Any]) -> bool:
+    # Bits that are stored as whole numbers are none.
+    return spec.dtype != "bfloat16" and widens(array.dtype, DTYPES[spec.dtype].storage)
+
+
+def _converted(spec: InputSpec, array: NDArray[Any], said: set[str]) -> NDArray[Any]:
+    """The array in the type of the input, which has all of its values."""
+    wanted = DTYPES[spec.dtype].storage
+    result = None if spec.dtype == "bfloat16" else converted(array, wanted)
+    if result is None or isinstance(result, Lost):
+        lost = ""
+        if result is not None:
+            at = f" at {_shape(result.index)}" if result.index else ""
+            lost = f", and holds {result.value}{at}, which {spec.dtype} has not"
+        hint = f"convert it with `.astype({spec.dtype!r})`" if wanted.name == spec.dtype else "convert it"
+        raise BatchError(
+            f"The input `{spec.name}` must be {spec.dtype}, but is {array.dtype}{lost}: {hint} if that is meant."
+        )
+    if f"type {spec.name}" not in said:
+        said.add(f"type {spec.name}")
+        warnings.warn(
+            f"The input `{spec.name}` must be {spec.dtype}, but is {array.dtype}. It holds only numbers that "
+            f"{spec.dtype} has too, so that it is converted, now and in later batches. Make it {spec.dtype} where the "
+            f"data is read, or give `.astype({spec.dtype!r})` of it, and there is nothing to copy and check.",
+            stacklevel=5,
+        )
+    return result
 
 
 def _holds(array: NDArray[Any], wanted: np.dtype[Any]) -> bool:
@@ -176,11 +244,11 @@ def _check_classes(spec: InputSpec, array: NDArray[Any], classes: int) -> None:
     if spec.ignored is not None:
         wrong &= array != spec.ignored
     if wrong.any():
-        place = tuple(int(axis[0]) for axis in np.nonzero(wrong))
+        first = place(wrong)
         besides = "" if spec.ignored is None else f", and {spec.ignored} for what is not to count"
-        at = f" at {_shape(place)}" if place else ""
+        at = f" at {_shape(first)}" if first else ""
         raise BatchError(
-            f"The input `{spec.name}` holds {array[place]}{at}, which is no class: there are {classes}, numbered from "
+            f"The input `{spec.name}` holds {array[first]}{at}, which is no class: there are {classes}, numbered from "
             f"0 to {classes - 1}{besides}. {_renumbering(array, classes, spec.ignored)}"
         )
 

@@ -18,18 +18,26 @@ The codes are the same in every language's runtime, so that an app can act on th
     ├── ProviderError                    E130  an execution provider is not available or did not start
     ├── HyperparameterError              E140  no such hyperparameter, or no such value
     ├── StateError                       E150  the session or its tensors do not allow this now
-    │   └── MissingGraphError            E151  the bundle lacks a graph that the call needs
+    │   ├── MissingGraphError            E151  the bundle lacks a graph that the call needs
+    │   └── WeightsError                 E152  weights are not those of this model; all that differs is listed
     ├── StorageError                     E160  nothing could be written; what was there before is whole
     ├── MinimizeError                    E170  no such method of `minimize`, no such setting, or too many parameters
-    └── AdapterError                     E180  no adapters here, or the files of one do not fit
+    ├── AdapterError                     E180  no adapters here, or the files of one do not fit
+    └── CallbackError                    E190  a callback of `fit` watches what is not there, or lacks a package
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from edgeopt_runtime.transfer import WeightReport
 
 __all__ = [
     "AdapterError",
     "BatchError",
     "BundleError",
+    "CallbackError",
     "EdgeoptError",
     "ExecutionError",
     "ForeignBundleError",
@@ -45,6 +53,7 @@ __all__ = [
     "TamperedBundleError",
     "TruncatedBundleError",
     "UnsupportedVersionError",
+    "WeightsError",
 ]
 
 
@@ -148,6 +157,20 @@ class MissingGraphError(StateError):
     code = "E151"
 
 
+class WeightsError(StateError):
+    """Weights are not those of the model that is to take them. Nothing has changed.
+
+    Attributes:
+        report: All that is missing, unexpected, or of another shape or dtype; a `WeightReport`.
+    """
+
+    code = "E152"
+
+    def __init__(self, message: str, report: WeightReport) -> None:
+        super().__init__(message)
+        self.report = report
+
+
 class StorageError(EdgeoptError):
     """Nothing could be written, for example because the disk is full. What was there before is still whole."""
 
@@ -167,3 +190,9 @@ class AdapterError(EdgeoptError):
     """
 
     code = "E180"
+
+
+class CallbackError(EdgeoptError):
+    """A callback of `fit` has a setting without a meaning, watches a metric that is not there, or lacks a package."""
+
+    code = "E190"

@@ -60,10 +60,13 @@ class Summary:
         self.file, self._session = signature.file, session
         self.sums = tuple(port.name for port in signature.inputs)
         self._numbers = [port.name for port in signature.outputs]
+        self.shapes = {node.name: node.shape for node in session.get_inputs()}
         found = {node.name: node.type for node in session.get_inputs()}
         given = {node.name for node in session.get_outputs()}
         if found != dict.fromkeys(self.sums, "tensor(double)") or given != set(self._numbers):
             raise GraphError(f"{self.file}: the graph's inputs and outputs differ from the manifest's signature.")
+        if not all(isinstance(length, int) for shape in self.shapes.values() for length in shape):
+            raise GraphError(f"{self.file}: an input has no fixed shape.")
 
     def numbers(self, sums: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
         """The loss and the metrics: floats, and arrays where a metric is one.
@@ -89,27 +92,38 @@ class Sums:
 
     def __init__(self, summary: Summary) -> None:
         self._summary = summary
-        self._totals: dict[str, NDArray[Any]] = {}
+        # What a graph does not give stays nothing: metrics of evaluation alone are no sums of training. Numbers are
+        # Python's, which add up much faster than arrays without axes.
+        self._numbers = {name: 0.0 for name, shape in summary.shapes.items() if not shape}
+        self._arrays = {name: np.zeros(shape) for name, shape in summary.shapes.items() if shape}
+        self._program: Program | None = None
+        self._read: list[tuple[str, NDArray[Any]]] = []
+        self._added: list[tuple[NDArray[Any], NDArray[Any]]] = []
         self.batches = 0
 
     def add(self, program: Program, numbers: Mapping[str, float]) -> None:
         """Take in the sums of one batch."""
         self.batches += 1
-        found = program.sums
-        for name in self._summary.sums:
-            # A sum makes a new array, so that nothing of the program's own is kept.
-            self._totals[name] = np.asarray(self._totals.get(name, 0.0) + found[name].astype(np.float64))
+        if program is not self._program:
+            # Each run of a program writes to the same arrays.
+            found, self._program = program.sums, program
+            self._read = [(name, found[name]) for name in self._numbers if name in found]
+            self._added = [(total, found[name]) for name, total in self._arrays.items() if name in found]
+        for name, number in self._read:
+            self._numbers[name] += number.item()
+        for total, array in self._added:
+            total += array
 
     @property
     def counted(self) -> bool:
         """Whether anything has been counted yet."""
-        return any(bool(array.any()) for array in self._totals.values())
+        return any(self._numbers.values()) or any(bool(array.any()) for array in self._arrays.values())
 
     def result(self) -> dict[str, Any]:
         """The numbers so far."""
-        if not self._totals:
-            raise ValueError("nothing was added")
-        return self._summary.numbers(self._totals)
+        return self._summary.numbers(
+            {**{name: np.asarray(each) for name, each in self._numbers.items()}, **self._arrays}
+        )
 
 
 class WeightedMeans:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from edgeopt_runtime.batch import Batch
 from edgeopt_runtime.errors import BatchError
+from edgeopt_runtime.evaluation import Totals
 from edgeopt_runtime.progress import Progress
 
 if TYPE_CHECKING:
@@ -50,9 +51,11 @@ class History:
 
     Attributes:
         steps: The metrics of each step.
-        epochs: For each finished epoch the plain mean of each metric over its steps but those that were skipped
-            (NaN if all were), under ``skipped`` their number, if the session skips, and under ``evaluate.NAME`` the
-            results on ``evaluate_on``.
+        epochs: For each finished epoch the loss and the metrics over all its batches, each as the step saw it, but for
+            those that were skipped (NaN if all were): what `TrainingSession.evaluate` would say, were the weights not
+            moving on. Of other numbers, such as ``lr``, and of bundles of schema version 1, the plain means over the
+            steps. Under ``skipped`` how many were, if the session skips, and under ``evaluate.NAME`` the results on
+            ``evaluate_on``.
         stopped: Whether a callback ended the training.
     """
 
@@ -76,21 +79,23 @@ def fit(
         for epoch in range(1, epochs + 1):
             source = batches() if callable(batches) else batches
             first = len(history.steps)
-            line = Progress(f"epoch {epoch}/{epochs}", len(source) if isinstance(source, Sized) else None, progress)
+            count = len(source) if isinstance(source, Sized) else None
+            line = Progress(f"epoch {epoch}/{epochs}", count, progress, later=epochs - epoch)
+            totals = session._totals()
             try:
                 for batch in source:
-                    metrics = session.step(batch)
+                    metrics = session._step(batch, totals)
                     history.steps.append(metrics)
                     line.update(len(history.steps) - first, metrics)
                     _tell(session, callbacks, FitInfo("step", epoch, len(history.steps), metrics))
             finally:
-                line.close(len(history.steps) - first, _means(history.steps[first:]))
+                line.close(len(history.steps) - first, _figures(history.steps[first:], totals))
             if len(history.steps) == first:
                 raise BatchError(
                     f"There were no batches in epoch {epoch}. A generator serves one epoch only: give a list, or a "
                     "function that returns the batches of the next epoch."
                 )
-            means = _means(history.steps[first:])
+            means = _figures(history.steps[first:], totals)
             if evaluate_on is not None:
                 results = session.evaluate(evaluate_on() if callable(evaluate_on) else evaluate_on)
                 means.update({f"evaluate.{name}": value for name, value in results.items()})
@@ -108,6 +113,15 @@ def fit(
 def _tell(session: TrainingSession, callbacks: Sequence[Callback], info: FitInfo) -> None:
     for callback in callbacks:
         callback(session, info)
+
+
+def _figures(steps: Sequence[dict[str, float]], totals: Totals | None) -> dict[str, float]:
+    """Those of all batches together where sums say them, and means."""
+    means = _means(steps)
+    if totals is None or not totals.batches:
+        return means
+    together = totals.result()
+    return {name: together.get(name, value) for name, value in means.items()}
 
 
 def _means(steps: Sequence[dict[str, float]]) -> dict[str, float]:

@@ -15,13 +15,17 @@ from edgeopt_runtime.archive import BundleContents, read_bundle, write_bundle
 from edgeopt_runtime.atomic import replace_file
 from edgeopt_runtime.batch import Batch, each_batch
 from edgeopt_runtime.calls import answered, batches_only, no_attribute, one_batch
+from edgeopt_runtime.constants import ConstantPlaces
 from edgeopt_runtime.engine import Engine, OnNonFinite
 from edgeopt_runtime.errors import BatchError, ForeignBundleError, HyperparameterError, NonFiniteLossError, StateError
+from edgeopt_runtime.evaluation import Totals
 from edgeopt_runtime.fit import Batches, Callback, History, fit
 from edgeopt_runtime.kernels import KernelChoice, Kernels, find_library
 from edgeopt_runtime.manifest import InputSpec, Manifest
 from edgeopt_runtime.onnx_wire import bake
 from edgeopt_runtime.providers import Options, Provider, listed_options, listed_providers
+from edgeopt_runtime.transfer import WeightReport
+from edgeopt_runtime.weight_sources import Which, fitting, weights_of, write_weights
 from edgeopt_runtime.weights import by_own_name, with_aliases
 
 if TYPE_CHECKING:
@@ -37,7 +41,7 @@ View: TypeAlias = Literal["trained", "evaluated"]
 # What sessions of other libraries have, and what to use here.
 _MODES = "there are no modes: `step` trains, `evaluate` and `predict` do not"
 _STEP = "`step` does all of it: forward, loss, backward and update"
-_WEIGHTS = "`parameters()` and `buffers()` give the weights, `load_parameters` takes them"
+_WEIGHTS = "`parameters()` and `buffers()` give the weights, `load_weights` takes them"
 _DEVICE = 'the device is chosen once: `TrainingSession.load(path, providers="CUDAExecutionProvider")`'
 INSTEAD = {
     **dict.fromkeys(("train", "eval", "train_mode", "eval_mode"), _MODES),
@@ -50,7 +54,6 @@ INSTEAD = {
     "test_on_batch": "`evaluate(batch)` returns loss and metrics",
     "predict_on_batch": "`predict(batch)` returns outputs",
     "lr": "`hyperparameters` has the rate, and `set_hyper(lr=...)` sets it",
-    "save_weights": "`save(path)` keeps everything, `export_inference(path)` writes the model alone",
 }
 _CUT = "cut the data into batches: fit([(x[i : i + 32], y[i : i + 32]) for i in range(0, len(x), 32)])"
 _RATE = "session.set_hyper(lr=...) sets the rate; the schedule is chosen when the bundle is exported"
@@ -84,6 +87,9 @@ class TrainingSession:
             since every step would be skipped then. ``"ignore"`` goes on.
         kernels: ``"auto"`` runs fused operations as native kernels on the CPU where the package ``edgeopt-native`` is
             installed and fits, ``"plain"`` as plain operators; `kernels` says what was chosen and why.
+        constants: Where weights that do not train are. ``"initializers"`` makes them part of each graph that reads
+            them, which ONNX Runtime prepares for its operators: faster, for a copy in each graph that is used.
+            ``"inputs"`` keeps one copy for all. ``"auto"`` does for each what pays.
 
     Raises:
         BundleError: The bundle cannot be used.
@@ -100,6 +106,7 @@ class TrainingSession:
         deterministic: bool = False,
         on_nonfinite: OnNonFinite = "raise",
         kernels: KernelChoice = "auto",
+        constants: ConstantPlaces = "auto",
     ) -> None:
         options = Options(listed_providers(providers), listed_options(provider_options), threads, deterministic)
         options = replace(options, library=find_library(kernels, options.cpu_only))
@@ -110,7 +117,7 @@ class TrainingSession:
                 f"A session takes a bundle or its path, not a {type(contents).__name__}; `edgeopt.export` makes a "
                 "bundle of a model."
             )
-        self._engine = Engine(contents, options, on_nonfinite)
+        self._engine = Engine(contents, options, on_nonfinite, constants)
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
@@ -127,6 +134,7 @@ class TrainingSession:
         deterministic: bool = False,
         on_nonfinite: OnNonFinite = "raise",
         kernels: KernelChoice = "auto",
+        constants: ConstantPlaces = "auto",
     ) -> TrainingSession:
         """Read a bundle from a folder, a packed file or the bytes of one; or take one that is in memory.
 
@@ -144,6 +152,7 @@ class TrainingSession:
             deterministic=deterministic,
             on_nonfinite=on_nonfinite,
             kernels=kernels,
+            constants=constants,
         )
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -185,8 +194,17 @@ class TrainingSession:
             NonFiniteLossError: The loss or the new state is not finite; the state is as it was.
             ExecutionError: ONNX Runtime failed; the state is as it was.
         """
+        return self._step(one_batch(batch, others), None)
+
+    def _step(self, batch: Batch, totals: Totals | None) -> dict[str, float]:
+        """A step whose sums are added to totals, too."""
         with self._lock:
-            return self._engine.advance("step", one_batch(batch, others))
+            return self._engine.advance("step", batch, totals)
+
+    def _totals(self) -> Totals | None:
+        """What the sums of steps are added up in; None for a bundle whose steps give none."""
+        with self._lock:
+            return self._engine.totals("step") if self._engine.gives_sums("step") else None
 
     def accumulate(self, batch: Batch | Any, *others: Any) -> dict[str, float]:
         """Add the gradients of one microbatch to those accumulated; the parameters stay.
@@ -228,8 +246,8 @@ class TrainingSession:
 
         The state stays, but for the count of random numbers of a model that draws some in evaluation too.
 
-        Over several batches each metric is the mean weighted by what it counts (samples, tokens), so the result does
-        not depend on how the data is cut into batches.
+        What batches count (samples, tokens, hits) is added up, and the metrics are made of the sums, so that the result
+        does not depend on how the data is cut into batches. A metric may be an array, such as a confusion matrix.
 
         Args:
             batches: One batch (a mapping, or a list or tuple of arrays), or an iterable of batches.
@@ -418,11 +436,7 @@ class TrainingSession:
     def _current(self, role: str, instead: Mapping[str, NDArray[Any]] | None = None) -> dict[str, NDArray[Any]]:
         with self._lock:
             manifest, seen = self._engine.manifest, instead or {}
-            arrays = {
-                spec.name: seen.get(spec.name, self._engine.state.current(spec.name)).copy()
-                for spec in manifest.tensors
-                if spec.role == role
-            }
+            arrays = {name: seen.get(name, array).copy() for name, array in self._engine.weights(role)}
             return with_aliases(manifest, arrays)
 
     def load_parameters(self, parameters: Mapping[str, Any]) -> None:
@@ -442,8 +456,8 @@ class TrainingSession:
         """
         with self._lock:
             own = by_own_name(self._engine.manifest, parameters)
-            self._engine.state.replace(own, ("parameter", "buffer"))
-            if any(not self._engine.state.is_finite(name) for name in own):
+            self._engine.replace_weights(own)
+            if any(name in self._engine.state.specs and not self._engine.state.is_finite(name) for name in own):
                 self._engine.note_not_finite("`load_parameters` put it there")
             view = self._engine.manifest.signatures.get("view")
             averaged = [] if view is None else [port.tensor for port in view.outputs if port.tensor in own]
@@ -454,6 +468,53 @@ class TrainingSession:
                     "`reset(optimizer=True)` lets it begin at them.",
                     stacklevel=2,
                 )
+
+    def save_weights(self, path: str | os.PathLike[str], which: Which = "all", *, view: View = "trained") -> None:
+        """Write weights to a safetensors file, and nothing of optimizer or graphs.
+
+        A tensor with several names is there under one; the metadata have the others, as those of
+        `safetensors.torch.save_model`.
+
+        Args:
+            path: Of the file, which is replaced as a whole.
+            which: ``"all"`` parameters and buffers, or ``"trainable"``: what training changes, which is the trainable
+                parameters and the buffers that a step replaces, such as running statistics.
+            view: As in `parameters`.
+
+        Raises:
+            StateError: There is no such ``which`` or view.
+            StorageError: The file cannot be written; what was there before is whole.
+        """
+        with self._lock:
+            write_weights(path, self._engine.manifest, {**self.parameters(view), **self.buffers()}, which)
+
+    def load_weights(self, source: Any, which: Which = "all", *, strict: bool = True) -> WeightReport:
+        """Take over weights in place. Optimizer state stays, of which `load_parameters` says more.
+
+        Names may be any that a tensor has, with or without the additions of wrappers (``module.``, ``_orig_mod.``).
+        Types of the same kind are converted where every value survives: float16 to float32 always, float64 if it does.
+
+        Args:
+            source: A safetensors file; arrays or tensors by name, such as a ``state_dict``; a module of PyTorch; a
+                bundle or its path; or another session. Of the latter two the weights that they evaluate are taken.
+            which: What must be there: ``"all"``, or ``"trainable"`` for what `save_weights` calls so.
+            strict: Whether something missing, unexpected or of another shape or dtype is an error. Otherwise what fits
+                is taken.
+
+        Returns:
+            What was taken, and all that did not fit.
+
+        Raises:
+            WeightsError: Something did not fit, and ``strict`` was asked for. All of it is listed, nothing is changed.
+            StateError: The source cannot be read.
+            BundleError: It is a bundle that cannot be used.
+        """
+        given = weights_of(source)
+        with self._lock:
+            own = {**self.parameters(), **self.buffers()}
+            arrays, report = fitting(self._engine.manifest, own, given, which, strict=strict)
+            self.load_parameters(arrays)
+            return report
 
     def save_adapters(self, path: str | os.PathLike[str], *, view: View = "trained") -> None:
         """Write what trains beside the model, and nothing of the model itself, as PEFT does.

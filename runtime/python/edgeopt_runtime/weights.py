@@ -13,7 +13,7 @@ from edgeopt_runtime.manifest import Manifest
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["by_own_name", "with_aliases"]
+__all__ = ["by_own_name", "unwrapped", "with_aliases"]
 
 # What DataParallel and DistributedDataParallel put in front of every name, and `torch.compile` into them.
 WRAPPER, COMPILED = "module.", "_orig_mod."
@@ -37,12 +37,12 @@ def by_own_name(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, NDArr
     """
     if not isinstance(given, Mapping):
         raise StateError(f"Parameters are given by name, as in `model.state_dict()`; got {type(given).__name__}.")
-    plain = {_unwrapped(spec.name): spec.name for spec in manifest.tensors}
-    plain.update({_unwrapped(alias): name for alias, name in manifest.aliases.items()})
+    plain = {unwrapped(spec.name): spec.name for spec in manifest.tensors}
+    plain.update({unwrapped(alias): name for alias, name in manifest.aliases.items()})
     known = {**plain, **manifest.aliases, **{spec.name: spec.name for spec in manifest.tensors}}
     arrays: dict[str, NDArray[Any]] = {}
     for name, value in given.items():
-        own = known.get(name) or known.get(_unwrapped(str(name)), name)
+        own = known.get(name) or known.get(unwrapped(str(name)), name)
         array = _as_array(name, value)
         if own in arrays and not np.array_equal(arrays[own], array):
             raise StateError(f"`{name}` and `{own}` are one tensor of this model, but are given different values.")
@@ -50,7 +50,8 @@ def by_own_name(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, NDArr
     return arrays
 
 
-def _unwrapped(name: str) -> str:
+def unwrapped(name: str) -> str:
+    """A name without what wrappers of modules put into it."""
     return name.replace(COMPILED, "").removeprefix(WRAPPER)
 
 
