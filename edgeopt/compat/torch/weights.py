@@ -63,9 +63,11 @@ def load_into(
     with torch.no_grad():
         for name, array in arrays.items():
             # A copy, since arrays that only read a file cannot be written.
-            value = torch.from_numpy(np.array(array, order="C"))
-            bfloat16 = tensors[name].dtype == torch.bfloat16
-            tensors[name].copy_(value.view(torch.bfloat16) if bfloat16 else value)
+            value = np.array(array, order="C")
+            if tensors[name].dtype == torch.bfloat16:
+                tensors[name].copy_(torch.from_numpy(value.view(np.int16)).view(torch.bfloat16))
+            else:
+                tensors[name].copy_(torch.from_numpy(value))
     return report
 
 

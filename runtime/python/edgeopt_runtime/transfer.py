@@ -195,7 +195,7 @@ def read_safetensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         for length in entry.shape:
             count *= max(length, -1)
         if any(length < 0 for length in entry.shape) or count * row.storage.itemsize != entry.end - entry.begin:
-            raise StateError(f"{place} gives `{shown.value(name)}` another number of bytes than its shape needs.")
+            raise StateError(f"{place} gives {_name(name)} another number of bytes than its shape needs.")
         array = np.frombuffer(content, row.storage, count, start + entry.begin) if count else np.empty(0, row.storage)
         tensors[name] = Tensor(row.name, entry.shape, array.reshape(entry.shape))
     return tensors
