@@ -64,7 +64,7 @@ help:
 quickstart: .venv/quickstart.stamp
 	$(RUN) $(BIN)/edgeopt quickstart --out quickstart
 
-test: lint .venv/dev.stamp .venv-base/stamp .venv-oldest/stamp build/models/stamp $(NATIVE)
+test: lint .venv/dev.stamp .venv-base/stamp .venv-oldest/stamp build/models/stamp build/examples/stamp $(NATIVE)
 	@echo '== the base install, and the oldest dependencies, run bundles that were made by the newest'
 	rm -rf $(BUNDLES)
 	$(RUN) tests/device/make_bundles.py $(BUNDLES)
