@@ -19,7 +19,7 @@ class Lost(NamedTuple):
     """The first value that another type does not have, and its index."""
 
     value: Any
-    index: tuple[int, ...]
+    at: tuple[int, ...]
 
 
 def widens(actual: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
@@ -63,7 +63,7 @@ def is_torch_bfloat16(value: Any) -> bool:
     return str(getattr(value, "dtype", "")) == "torch.bfloat16"
 
 
-def bits_of_bfloat16(array: NDArray[np.float32]) -> NDArray[np.uint16]:
+def bits_of_bfloat16(array: NDArray[Any]) -> NDArray[np.uint16]:
     """The bits of numbers that bfloat16 has, which are the upper halves of those of float32."""
     return (np.ascontiguousarray(array).view(np.uint32) >> 16).astype(np.uint16).reshape(array.shape)
 
