@@ -71,7 +71,7 @@ test: lint .venv/dev.stamp .venv-base/stamp .venv-oldest/stamp build/models/stam
 	.venv-base/bin/python .venv-base/bin/pytest tests/device --bundles $(BUNDLES)
 	.venv-oldest/bin/python .venv-oldest/bin/pytest tests/device --bundles $(BUNDLES)
 	@echo '== the oldest dependencies export'
-	.venv-oldest/bin/python .venv-oldest/bin/pytest -n auto --dist loadscope tests/exporters tests/adapters/test_contract.py $(addprefix --ignore ,$(NEWEST))
+	.venv-oldest/bin/python .venv-oldest/bin/pytest -n auto --dist loadscope tests/exporters tests/adapters/test_contract.py tests/metrics/test_contract.py tests/losses/test_contract.py tests/training/test_own_losses.py $(addprefix --ignore ,$(NEWEST))
 	@echo '== native kernels$(if $(NATIVE),, are left out: there is no C++ compiler)'
 	for check in $(if $(NATIVE),$(NATIVE_CHECKS)); do build/native/checks/$$check || exit 1; done
 	.venv-oldest/bin/python .venv-oldest/bin/pytest tests/native

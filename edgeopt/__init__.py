@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         metrics,
         optimizers,
         schedules,
+        tasks,
         testing,
         transforms,
     )
@@ -47,6 +48,7 @@ __all__ = [
     "metrics",
     "optimizers",
     "schedules",
+    "tasks",
     "testing",
     "transforms",
 ]

@@ -5,8 +5,10 @@ The command line and the arguments of `edgeopt.export` read the same words.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
+import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
@@ -20,6 +22,8 @@ __all__ = ["Kind", "described", "read"]
 
 T = TypeVar("T")
 
+PLUS = re.compile(r"\s\+\s")  # not that of 1e+3
+FACTOR = re.compile(r"\s*(?P<number>[-+.\w]+)\s*\*\s*(?P<rest>.*)", re.DOTALL)
 # A comma that no bracket follows before the next opens one: `a=[1,2],b=3` has one.
 OUTER_COMMA = re.compile(r",(?![^\[]*\])")
 
@@ -36,6 +40,7 @@ class Kind(Generic[T]):
         registry: Classes by name.
         example: How one is written, for messages: `edgeopt.losses.CrossEntropy()`.
         aliases: More names for members of the registry: those that other frameworks have for the same formula.
+        addable: Whether they can be added and multiplied by numbers: `a + 0.3 * b`.
         pairs: What is made of a member of the registry and a setting that its name says, by that name.
         elsewhere: Names of other frameworks for what has no equal, each with the end of a sentence that says what to
             use in its place.
@@ -48,6 +53,7 @@ class Kind(Generic[T]):
     aliases: Mapping[str, str] = field(default_factory=dict)
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     pairs: Mapping[str, Callable[..., T]] = field(default_factory=dict)
+    addable: bool = False
 
     def one(self, value: object) -> T:
         """What was given: a component itself, or one made from its class or from words.
@@ -86,13 +92,33 @@ class Kind(Generic[T]):
 
         Args:
             text: A name, or a name, a colon and settings: `NAME:key=value,key=value`, a value being a number, true,
-                false, a list in brackets, or a word.
+                false, a list in brackets, or a word. Of a kind that is `addable`, several with factors,
+                `NAME:key=value + 0.3 * NAME`, with spaces around the plus.
 
         Raises:
             ConfigurationError: Unknown name or setting, one is missing or given twice, or the class refuses a value.
         """
-        name, settings = read(text)
-        return self.make(name, settings)
+        if not self.addable:
+            return self.make(*read(text))
+        first, *others = [self._scaled(part, text) for part in PLUS.split(text)]
+        total: T = functools.reduce(operator.add, others, first)
+        return total
+
+    def _scaled(self, part: str, text: str) -> Any:
+        """One of a sum, with its factor, if it has one."""
+        if text.strip() and not part.strip():
+            raise ConfigurationError(f"{text!r}: there is no {self.name} on one side of a plus.")
+        found = FACTOR.fullmatch(part)
+        if found is None:
+            return self.make(*read(part))
+        try:
+            factor = float(found["number"])
+        except ValueError:
+            raise ConfigurationError(
+                f"{text!r}: {found['number']!r} is no factor; a sum looks like {self.name}_a + 0.3 * {self.name}_b."
+            ) from None
+        made: Any = self.make(*read(found["rest"]))
+        return factor * made
 
     def make(self, name: str, settings: Mapping[str, object]) -> T:
         """Make the one of that name with these settings. Raises what `build` raises."""

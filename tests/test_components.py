@@ -4,7 +4,7 @@ import pytest
 
 from edgeopt.components import Kind, described
 from edgeopt.errors import ConfigurationError
-from edgeopt.losses import LOSS, CrossEntropy, Loss
+from edgeopt.losses import L1, LOSS, MSE, CrossEntropy, Huber, Loss
 from edgeopt.metrics import METRIC, Accuracy
 from edgeopt.optimizers import OPTIMIZER, OPTIMIZERS, SGD, AdamW
 from edgeopt.schedules import SCHEDULE, MultiStep, WarmupCosine
@@ -112,3 +112,39 @@ def test_values_are_described_in_a_few_words() -> None:
         *("None", "3", "'word'", "a list", "an edgeopt.AdamW", "the class edgeopt.AdamW"),
         *("the function edgeopt.described", "the function len"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "loss"),
+    [
+        (
+            "cross_entropy:output=logits,label_smoothing=1e-1 + 0.3*mse:output=depth,target=depth",
+            CrossEntropy(output="logits", label_smoothing=0.1) + 0.3 * MSE(output="depth", target="depth"),
+        ),
+        ("2 * huber:delta=1e+0 + l1", 2 * Huber(1.0) + L1()),
+        ("mse + l1 + -0.5 * huber", MSE() + L1() + -0.5 * Huber()),
+        ("0.5*mse", 0.5 * MSE()),
+        ("mse:output=a*b", MSE(output="a*b")),
+    ],
+)
+def test_losses_are_added_in_words(text: str, loss: Loss) -> None:
+    assert LOSS.build(text) == loss
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mse + ", "no loss on one side of a plus"),
+        ("x * mse", "'x' is no factor"),
+        ("nan * mse", "finite"),
+        ("mse + 3 * nope", "There is no loss 'nope'"),
+    ],
+)
+def test_a_sum_that_makes_no_sense_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        LOSS.build(text)
+
+
+def test_only_losses_are_added() -> None:
+    with pytest.raises(ConfigurationError, match="There is no metric"):
+        METRIC.build("accuracy + accuracy")

@@ -34,19 +34,28 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 }
 
 
-def from_peft(path: str | os.PathLike[str]) -> LayerAdapter:
-    """The adapter that a folder of PEFT's describes, LoRA, DoRA, rsLoRA or IA3, to be given to `edgeopt.export`.
+def from_peft(source: Any) -> LayerAdapter:
+    """The adapter that a folder or a configuration of PEFT's describes, LoRA, DoRA, rsLoRA or IA3.
 
-    Its weights come with `session.load_adapters(path)`. What `modules_to_save` lists is for `trainable`.
+    It is for `edgeopt.export`. The weights of a folder come with `session.load_adapters(path)`. What `modules_to_save`
+    lists is for `trainable`.
+
+    Args:
+        source: The folder, or a `peft.LoraConfig` or `peft.IA3Config`.
 
     Raises:
         AdapterError: There is no configuration, or it cannot be read.
         ConfigurationError: It is of another kind of adapter, or uses a setting that has no equal here.
     """
-    config = read_config(Path(os.fspath(path)))
-    kind = config.get("peft_type")
+    if hasattr(source, "to_dict"):
+        config, path = source.to_dict(), "the configuration"
+    else:
+        config, path = read_config(Path(os.fspath(source))), str(source)
+    kind = getattr(config.get("peft_type"), "value", config.get("peft_type"))
     unknown = [key for key, neutral in _NEUTRAL.items() if config.get(key) not in neutral]
     targets = config.get("target_modules")
+    if isinstance(targets, (set, frozenset)):
+        targets = sorted(targets)
     if unknown or not isinstance(targets, list) or not all(isinstance(target, str) for target in targets):
         what = unknown or ["target_modules that is no list of names"]
         raise ConfigurationError(f"The adapter in {path} has {', '.join(what)}, for which there is no equal here.")

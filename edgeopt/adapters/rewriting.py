@@ -20,9 +20,10 @@ from edgeopt.errors import ConfigurationError, SignatureError
 from edgeopt.optimizers import Group
 from edgeopt.tracing import Array, Tracer, new_graph, new_model
 from edgeopt.tracing.shapes import Shape
+from edgeopt.training.examining.decisions import decided, listed
 from edgeopt.training.forward import ForwardGraph, ForwardModel, Merging
 from edgeopt.training.graphs.simplify import remove_unused
-from edgeopt_runtime.manifest import AdapterSpec, AdapterTensor
+from edgeopt_runtime.manifest import AdapterSpec, AdapterTensor, Decision
 
 __all__ = ["PREFIX", "Adapted", "adapt"]
 
@@ -75,6 +76,7 @@ def adapt(model: ForwardModel, adapters: Sequence[Adapter], also: Collection[str
     specs: list[AdapterSpec] = []
     selected: list[str] = list(also)
     groups: list[Group] = []
+    decisions: list[Decision] = []
     for adapter in adapters:
         if isinstance(adapter, Selection):
             names = adapter.select(model)
@@ -92,6 +94,7 @@ def adapt(model: ForwardModel, adapters: Sequence[Adapter], also: Collection[str
         ]
         groups += adapter.groups([tensor.tensor for tensor in tensors])
         specs.append(_spec(adapter, chosen, tensors, specs))
+        decisions += _decided(adapter, chosen)
     specs = _with_others(specs, also)
     trained = tuple(dict.fromkeys((*parameters, *selected)))
     if not besides:
@@ -103,6 +106,7 @@ def adapt(model: ForwardModel, adapters: Sequence[Adapter], also: Collection[str
         parameters={**model.parameters, **parameters},
         adapters=tuple(specs),
         merging=_merging(model, besides, parameters),
+        decisions=(*model.decisions, *decisions),
     )
     return Adapted(rewritten, trained, tuple(groups))
 
@@ -132,6 +136,15 @@ def _beside(
     found = _Beside(adapter, layer, names)
     others.append(found)
     return found
+
+
+def _decided(adapter: LayerAdapter, layers: Sequence[Layer]) -> list[Decision]:
+    """Which layers were meant, where nobody said so."""
+    if adapter.targets is not None:
+        return []
+    names = [layer.module for layer in layers]
+    text = f"{type(adapter).__name__} is beside {len(names)} layers, since targets names none: {listed(names)}"
+    return [decided("adapter", names, text)]
 
 
 def _spec(

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgeopt_runtime import GraphError
-from edgeopt_runtime.manifest import Decision, Hyperparameter, InputSpec, Manifest, OutputSpec
+from edgeopt_runtime.manifest import ENCODED, Decision, Hyperparameter, InputSpec, Manifest, OutputSpec, TensorSpec
 
 if TYPE_CHECKING:
     import onnx
@@ -18,7 +18,17 @@ __all__ = ["GraphRow", "Report", "TensorRow", "inspect"]
 
 @dataclass(frozen=True)
 class TensorRow:
-    """One state tensor; ``bytes`` is the size of its data."""
+    """One state tensor.
+
+    Attributes:
+        name: Its name.
+        role: What it is for.
+        dtype: Of its elements.
+        shape: Its shape.
+        trainable: Whether a step changes this parameter.
+        bytes: The size of its data; 0 of a parameter that is stored in fewer bits, since others hold it.
+        constant: Of what never changes, see `edgeopt_runtime.manifest.TensorSpec`.
+    """
 
     name: str
     role: str
@@ -26,6 +36,7 @@ class TensorRow:
     shape: tuple[int, ...]
     trainable: bool
     bytes: int
+    constant: str | None = None
 
 
 @dataclass(frozen=True)
@@ -96,10 +107,7 @@ def inspect(manifest: Manifest, files: Mapping[str, bytes]) -> Report:
     Raises:
         GraphError: A graph is no ONNX model.
     """
-    tensors, accumulators = (
-        tuple(TensorRow(spec.name, spec.role, spec.dtype, spec.shape, spec.trainable, spec.nbytes) for spec in specs)
-        for specs in (manifest.tensors, manifest.accumulators)
-    )
+    tensors, accumulators = (tuple(_row(spec) for spec in specs) for specs in (manifest.tensors, manifest.accumulators))
     return Report(
         opset=manifest.opset,
         ir_version=manifest.ir_version,
@@ -113,6 +121,11 @@ def inspect(manifest: Manifest, files: Mapping[str, bytes]) -> Report:
         outputs=manifest.outputs,
         graphs=tuple(_describe(name, files[signature.file]) for name, signature in sorted(manifest.signatures.items())),
     )
+
+
+def _row(spec: TensorSpec) -> TensorRow:
+    size = 0 if spec.constant == ENCODED else spec.nbytes
+    return TensorRow(spec.name, spec.role, spec.dtype, spec.shape, spec.trainable, size, spec.constant)
 
 
 def _describe(name: str, content: bytes) -> GraphRow:

@@ -12,7 +12,7 @@ from edgeopt.canonical.naming import fix_names
 from edgeopt.canonical.pooling import pool_before_relu
 from edgeopt.canonical.reshapes import make_reshapes_static
 from edgeopt.canonical.sequences import eliminate_sequences
-from edgeopt.tracing.subgraphs import bodies
+from edgeopt.tracing.subgraphs import bodies, remove_unused
 
 __all__ = ["simplify"]
 
@@ -33,7 +33,7 @@ def simplify(model: ir.Model) -> None:
         common_passes.ShapeInferencePass(strict_mode=False)(model)
         fold_constants(model, onnx_shape_inference=True, should_fold=_is_folded)
         make_reshapes_static(model.graph)
-        common_passes.RemoveUnusedNodesPass()(model)
+        _remove_unused(model)
         # Branches that were inlined may bring along names that are taken.
         fix_names(model)
     _eliminate_identities(model)
@@ -41,8 +41,14 @@ def simplify(model: ir.Model) -> None:
     join_log_sigmoid(model.graph)
     _compute_results_inside(model.graph)
     fix_names(model)
-    common_passes.RemoveUnusedNodesPass()(model)
+    _remove_unused(model)
     common_passes.RemoveUnusedOpsetsPass()(model)
+
+
+def _remove_unused(model: ir.Model) -> None:
+    # All at once; onnx-ir's pass, which removes one after the other, is left with outputs and initializers.
+    remove_unused(model.graph)
+    common_passes.RemoveUnusedNodesPass()(model)
 
 
 def _eliminate_identities(model: ir.Model) -> None:

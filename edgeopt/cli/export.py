@@ -16,22 +16,34 @@ import typer
 
 import edgeopt
 from edgeopt.adapters import ADAPTER, ADAPTERS
-from edgeopt.cli.components import build, build_all, build_optimizer
+from edgeopt.cli.components import build_all
 from edgeopt.cli.console import err, format_bytes, out
 from edgeopt.cli.decisions import print_decisions
 from edgeopt.cli.errors import CommandError
 from edgeopt.cli.options import named_sizes
 from edgeopt.cli.output import check_bundle_output, size_of
+from edgeopt.cli.recipes import Words
 from edgeopt.errors import ExportWarning
-from edgeopt.losses import LOSS, LOSSES
-from edgeopt.metrics import METRIC, METRICS
+from edgeopt.losses import LOSSES
+from edgeopt.metrics import METRICS
 from edgeopt.quantization import FORMATS
-from edgeopt.transforms import TRANSFORM, TRANSFORMS
+from edgeopt.tasks import TASKS
+from edgeopt.transforms import TRANSFORMS
 
 __all__ = ["export"]
 
 # What --loss, --optimizer and the like take.
 COMPONENT = "NAME:KEY=VALUE"
+
+
+class FrozenWeights(str, Enum):
+    """How weights that do not train are stored."""
+
+    FLOAT32 = "float32"
+    FLOAT16 = "float16"
+    INT8 = "int8"
+    INT4 = "int4"
+    NF4 = "nf4"
 
 
 class BatchNorm(str, Enum):
@@ -53,11 +65,23 @@ def export(
         ),
     ],
     output: Annotated[Path, typer.Option("--out", help="The bundle to write.")],
-    loss: Annotated[str, typer.Option(metavar=COMPONENT, help=f"{', '.join(sorted(LOSSES))}.")],
+    task: Annotated[
+        str | None,
+        typer.Option(
+            metavar=COMPONENT,
+            help=f"What the others default to: {', '.join(sorted(TASKS))}.",
+        ),
+    ] = None,
+    loss: Annotated[
+        str | None, typer.Option(metavar=COMPONENT, help=f"{', '.join(sorted(LOSSES))}. Needed without --task.")
+    ] = None,
     optimizer: Annotated[
-        str,
-        typer.Option(metavar=COMPONENT, help="sgd:momentum=0.9,nesterov=true and the like. A wrong name lists all."),
-    ] = "adamw",
+        str | None,
+        typer.Option(
+            metavar=COMPONENT,
+            help="sgd:momentum=0.9,nesterov=true and the like. A wrong name lists all. Default: adamw.",
+        ),
+    ] = None,
     optimizer_state: Annotated[
         str | None,
         typer.Option(metavar="FORMAT", help=f"How its state is kept: {', '.join(FORMATS)}. Default: as it is."),
@@ -92,6 +116,9 @@ def export(
             help=f"What trains in place of the model: {', '.join(sorted(ADAPTERS))}. Repeat for several.",
         ),
     ] = None,
+    frozen_weights: Annotated[
+        FrozenWeights, typer.Option(help="How large weights that do not train are stored; the graphs decode them.")
+    ] = FrozenWeights.FLOAT32,
     fixed_batch: Annotated[
         bool, typer.Option("--fixed-batch", help="Keep the batch size of the example inputs, for NPUs that need it.")
     ] = False,
@@ -125,8 +152,7 @@ def export(
 ) -> None:
     """Export the training step of an ONNX file or a PyTorch model as a bundle."""
     check_bundle_output(output)
-    rule = build_optimizer(optimizer, lr, schedule, optimizer_state)
-    chosen_loss, metrics, transforms = build(LOSS, loss), build_all(METRIC, metric), build_all(TRANSFORM, transform)
+    settings = Words(task, loss, metric, transform, optimizer, lr, schedule, optimizer_state).settings()
     adapters = build_all(ADAPTER, adapter)
     source, example_inputs = (Path(model), None) if _is_file(model) else _build_model(model)
     with err.status("exporting"), warnings.catch_warnings():
@@ -135,15 +161,13 @@ def export(
         bundle = edgeopt.export(
             source,
             example_inputs,
-            loss=chosen_loss,
-            optimizer=rule,
-            transforms=transforms,
-            metrics=metrics,
+            **settings,
             trainable=trainable,
             adapters=adapters,
             dynamic_batch=not fixed_batch,
             output=loss_input,
             batch_norm=batch_norm.value,
+            frozen_weights=frozen_weights.value,
             fixed_inputs=dict(map(_fixed_input, fixed_input)) if fixed_input else None,
             seed=seed,
             memory_budget_mb=memory_budget_mb,

@@ -35,6 +35,9 @@ class Chain:
         self._inside |= {node for value in self._parts if (node := value.producer()) is not None}
         written = [*self._parts, *(node.outputs[0] for node in self.reductions)]
         self.outputs = [value for value in written if self._is_read(value)]
+        self.place = {value: position for position, value in enumerate(self.outputs)}
+        self._stored = self._by_root()
+        self._reduced = self._reductions_by_vector()
         self.inputs: dict[ir.Value, int] = {}
         self.loaded: set[ir.Value] = set()
         self.constants: dict[float, int] = {}
@@ -91,8 +94,7 @@ class Chain:
 
     def stores(self, root: ir.Value) -> Iterator[list[tuple[Piece, int]]]:
         """Where a computed vector goes: for each time that it is written, pieces of outputs with their beginnings."""
-        parts = [(self.found.parts[value].offset, value) for value in self.outputs if self._root(value) is root]
-        left = sorted(parts, key=lambda part: part[0])
+        left = sorted(self._stored.get(root, ()), key=lambda part: part[0])
         while left:
             row: list[tuple[Piece, int]] = []
             end = 0
@@ -103,14 +105,25 @@ class Chain:
                     left.remove((offset, value))
             yield row
 
-    def _root(self, value: ir.Value) -> ir.Value | None:
-        return self.found.parts[value].root if value in self.found.parts else None
+    def _by_root(self) -> dict[ir.Value, list[tuple[int, ir.Value]]]:
+        """The outputs that hold a computed vector or a piece of it, and where each begins."""
+        found: dict[ir.Value, list[tuple[int, ir.Value]]] = {}
+        for value in self.outputs:
+            if (part := self.found.parts.get(value)) is not None:
+                found.setdefault(part.root, []).append((part.offset, value))
+        return found
 
-    def reduced(self, value: ir.Value) -> Iterator[int]:
+    def reduced(self, value: ir.Value) -> list[int]:
         """The outputs to which a vector is reduced."""
+        return self._reduced.get(value, [])
+
+    def _reductions_by_vector(self) -> dict[ir.Value, list[int]]:
+        found: dict[ir.Value, list[int]] = {}
         for node in self.reductions:
-            if any((self.here(read) or read) is value for read in self.found.reductions[node].values):
-                yield self.outputs.index(node.outputs[0])
+            vectors = dict.fromkeys(self.here(read) or read for read in self.found.reductions[node].values)
+            for vector in vectors:
+                found.setdefault(vector, []).append(self.place[node.outputs[0]])
+        return found
 
     def body(self) -> ir.Graph:
         """A graph of the chain's nodes that reads and writes what the chain does."""
@@ -180,8 +193,7 @@ class _Component:
             loads = [(self.chain.input(piece.value), offset) for piece, offset in _at(read, begin) if piece]
             self.chain.loaded |= {piece.value for pieces in self.loads for piece in pieces}
             stores = [
-                (self.chain.outputs.index(piece.value) if piece else NOWHERE, offset)
-                for piece, offset in _at(rows, begin)
+                (self.chain.place[piece.value] if piece else NOWHERE, offset) for piece, offset in _at(rows, begin)
             ]
             yield Unit(end - begin, tuple(loads), tuple(stores))
 

@@ -9,6 +9,10 @@ from edgeopt.losses.cross_entropy import CrossEntropy
 from edgeopt.losses.ctc import CTC
 from edgeopt.losses.distillation import Distillation
 from edgeopt.losses.embeddings import CosineEmbedding, InfoNCE, MarginRanking, Triplet
+from edgeopt.losses.from_function import FromFunction, from_function, is_array_program
+from edgeopt.losses.from_onnx import FromONNX, from_onnx
+from edgeopt.losses.from_output import FromOutput
+from edgeopt.losses.from_torch import FromTorch, from_torch
 from edgeopt.losses.likelihoods import GaussianNLL, KLDivergence, PoissonNLL
 from edgeopt.losses.numerics import logsumexp
 from edgeopt.losses.overlap import Dice, Tversky
@@ -33,6 +37,10 @@ __all__ = [
     "Each",
     "ElementwiseLoss",
     "Focal",
+    "FromFunction",
+    "FromONNX",
+    "FromOutput",
+    "FromTorch",
     "GaussianNLL",
     "Hinge",
     "Huber",
@@ -48,5 +56,9 @@ __all__ = [
     "Triplet",
     "Tversky",
     "WeightedSum",
+    "from_function",
+    "from_onnx",
+    "from_torch",
+    "is_array_program",
     "logsumexp",
 ]

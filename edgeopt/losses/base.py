@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
@@ -98,6 +99,20 @@ class Loss(metaclass=Component):
     def outputs(self) -> tuple[str | None, ...]:
         """Return the names of the model's outputs that the loss reads, in order; None stands for the default."""
         return (self.output,)
+
+    def settled(self, default: str, outputs: Mapping[str, ArraySpec], inputs: Mapping[str, ArraySpec]) -> Loss:
+        """Return the loss with what depends on the model filled in; most losses need nothing.
+
+        Args:
+            default: The output that a loss reads which names none.
+            outputs: What the model returns in training.
+            inputs: What the model takes that predictions do not depend on: labels, of a model with a loss of its own.
+        """
+        return self
+
+    def assumptions(self) -> tuple[str, ...]:
+        """Return what was taken for granted, in sentences, of a loss that is `settled`; an export says it."""
+        return ()
 
     def inputs(self, prediction: ArraySpec, *others: ArraySpec) -> tuple[ArraySpec, ...]:
         """Return all batch inputs the loss needs beside the model's: its targets, then the samples' weights."""

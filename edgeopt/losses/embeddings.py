@@ -192,7 +192,9 @@ class InfoNCE(_Compared):
         """Return the pairs' losses."""
         one, other = self._direction(xp, prediction), self._direction(xp, targets[0])
         scale = 1.0 / self.temperature if self.scale is None else xp.reshape(targets[1], (1, 1))
-        scores = xp.matmul(one, xp.permute_dims(other, (1, 0))) * scale
+        # Scaled before the product: fewer numbers than after it, and ONNX Runtime 1.17 would make one operator of the
+        # transposition and the product, which it does not have in float64.
+        scores = xp.matmul(one, xp.permute_dims(other, (1, 0)) * scale)
         own = xp.sum(one * other, axis=1, keepdims=True) * scale
         losses = logsumexp(xp, scores, 1) - own
         if self.symmetric:

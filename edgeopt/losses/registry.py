@@ -89,6 +89,7 @@ LOSS = Kind(
     registry=LOSSES,
     example="edgeopt.losses.CrossEntropy()",
     aliases=_ALIASES,
+    addable=True,
     elsewhere={
         "bce": _BINARY,
         "bce_loss": _BINARY,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,6 +35,7 @@ class WeightedSum(Loss):
         for pair in given:
             if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], Loss)):
                 raise ConfigurationError(f"losses must be pairs of a factor and a loss, got {pair!r}")
+            require(math.isfinite(pair[0]), f"the factor of a loss must be a finite number, got {pair[0]!r}")
         flat = tuple((float(outer) * inner, loss) for outer, each in given for inner, loss in each.parts())
         object.__setattr__(self, "losses", flat)
         own = {"reduction": "mean", "target": "target", "output": None, "sample_weight": None}

@@ -11,9 +11,10 @@ import onnx
 from edgeopt.errors import SignatureError
 from edgeopt.memory.liveness import Held, run
 from edgeopt.memory.optimized import optimized
-from edgeopt.memory.shapes import Inferred
+from edgeopt.memory.shapes import Inferred, open_shapes
 from edgeopt_runtime import BundleContents
-from edgeopt_runtime.manifest import Manifest
+from edgeopt_runtime.manifest import Manifest, Signature
+from edgeopt_runtime.onnx_wire import bake
 
 __all__ = ["Estimate", "LayerMemory", "estimate"]
 
@@ -119,10 +120,10 @@ def estimate(contents: BundleContents, sizes: Mapping[str, int], graph: str = "s
     used = {port.name for port in signature.inputs}
     names = {dim for spec in manifest.inputs if spec.name in used for dim in spec.shape if isinstance(dim, str)}
     _check_sizes(sizes, names)
-    model = optimized(contents.graphs[signature.file], sizes)
+    model = optimized(_with_constants(contents, signature))
     given = {port.name: _input(port, sizes) for port in model.graph.input}
     opset = next(one.version for one in model.opset_import if one.domain in ("", "ai.onnx"))
-    result = run(model.graph, opset, given)
+    result = run(model.graph, opset, given, open_shapes(model))
     next_values = {port.tensor for port in signature.outputs}
     held = {spec.name: spec.nbytes for spec in manifest.memory}
     # They take memory from the first use on.
@@ -143,6 +144,14 @@ def estimate(contents: BundleContents, sizes: Mapping[str, int], graph: str = "s
         layers=_layers(manifest, result.held),
         unknown=result.unknown,
     )
+
+
+def _with_constants(contents: BundleContents, signature: Signature) -> bytes:
+    """The graph with the constants that a session makes part of it."""
+    inside = {spec.name: spec for spec in contents.manifest.constants if spec.constant == "initializer"}
+    read = [inside[port.name] for port in signature.inputs if port.name in inside]
+    graph = contents.graphs[signature.file]
+    return b"".join(bake(graph, {spec.name: (spec.dtype, contents.state[spec.name]) for spec in read}))
 
 
 def _check_sizes(sizes: Mapping[str, int], names: set[str]) -> None:
@@ -169,8 +178,9 @@ def _layers(manifest: Manifest, held: tuple[Held, ...]) -> tuple[LayerMemory, ..
         row = rows.setdefault(layer, {})
         row[column] = row.get(column, 0) + nbytes
 
-    for spec in manifest.tensors:
-        layer = (spec.parameter or spec.name).rpartition(".")[0] or "(model)"
+    of = {part: entry.name for entry in manifest.encoded for part in entry.parts}
+    for spec in (*manifest.changing, *manifest.constants):
+        layer = (spec.parameter or of.get(spec.name, spec.name)).rpartition(".")[0] or "(model)"
         if spec.role in ("parameter", "buffer"):
             add(layer, "parameters", spec.nbytes)
             if spec.trainable:

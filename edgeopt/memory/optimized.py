@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
@@ -15,8 +14,8 @@ from edgeopt_runtime.providers import CPU, LOG_FATAL_ONLY, RUNTIME_ERRORS, Quiet
 __all__ = ["optimized"]
 
 
-def optimized(graph: bytes, sizes: Mapping[str, int]) -> onnx.ModelProto:
-    """The graph as the CPU runs it without a native library, for given sizes of its symbolic dimensions.
+def optimized(graph: bytes) -> onnx.ModelProto:
+    """The graph as the CPU runs it without a native library, its symbolic dimensions left open as in a session.
 
     Raises:
         GraphError: ONNX Runtime refuses it.
@@ -24,8 +23,6 @@ def optimized(graph: bytes, sizes: Mapping[str, int]) -> onnx.ModelProto:
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level = LOG_FATAL_ONLY
     settings.intra_op_num_threads = 1
-    for name, size in sizes.items():
-        settings.add_free_dimension_override_by_name(name, size)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "optimized.onnx"
         settings.optimized_model_filepath = str(file)

@@ -12,9 +12,12 @@ import onnx
 from numpy.typing import NDArray
 from onnx import defs, helper, numpy_helper, shape_inference
 
-__all__ = ["Inferred", "Shape", "body_inputs", "infer", "inner_graphs"]
+__all__ = ["Inferred", "OpenShape", "Shape", "body_inputs", "infer", "inner_graphs", "open_shapes"]
 
 Shape = tuple[int, ...]
+
+#: Of a tensor before sizes are given: a number, the name of a symbolic dimension, or nothing.
+OpenShape = tuple[int | str, ...]
 
 # Shapes and what is computed from them; anything larger is data. A Split may list the parts of many parameters.
 _SMALL, _LONGEST = 64, 4096
@@ -67,6 +70,21 @@ def infer(
         elif node.op_type == "Mul" and (zero := _zero(node, found, known)) is not None:
             known[node.output[0]] = zero
     return found
+
+
+def open_shapes(model: onnx.ModelProto) -> dict[str, OpenShape]:
+    """The shapes of tensors as far as ONNX's inference knows them while symbolic dimensions are open."""
+    graph = shape_inference.infer_shapes(model).graph
+    return {
+        value.name: tuple(_open(dim) for dim in value.type.tensor_type.shape.dim)
+        for value in (*graph.input, *graph.value_info, *graph.output)
+        if value.type.tensor_type.HasField("shape")
+    }
+
+
+def _open(dim: onnx.TensorShapeProto.Dimension) -> int | str:
+    # The inference gives names of this form to what it knows nothing of.
+    return dim.dim_value if dim.HasField("dim_value") else "" if dim.dim_param.startswith("unk__") else dim.dim_param
 
 
 def _outputs(

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from edgeopt.outlining.bodies import OWN, RESULTS, fingerprint, function_of
 from edgeopt.outlining.regions import Region, regions_of
 from edgeopt.tracing.fusing import is_boundary
-from edgeopt.tracing.subgraphs import all_nodes
+from edgeopt.tracing.subgraphs import all_nodes, detach
 from edgeopt.tracing.tracer import DOMAIN
 
 __all__ = ["MOST_BODIES", "outline"]
@@ -34,6 +34,7 @@ def outline(graph: ir.Graph, functions: Mapping[str, ir.Function]) -> dict[str, 
     """
     made: dict[str, ir.Function] = {}
     known: dict[str, str] = {}
+    replaced: list[ir.Node] = []
     for region in regions_of(graph):
         operation = region.leaves[0].attributes["operation"].as_string()
         key = operation + fingerprint(region)
@@ -43,7 +44,8 @@ def outline(graph: ir.Graph, functions: Mapping[str, ir.Function]) -> dict[str, 
         if key not in known:
             known[key] = name
             made[name] = function_of(region, name)
-        _replace(graph, region, made[name])
+        replaced += _replace(graph, region, made[name])
+    graph.remove(replaced)
     _remove_markers(graph)
     return made
 
@@ -53,7 +55,8 @@ def _free_name(operation: str, taken: Mapping[str, ir.Function]) -> str | None:
     return next((name for name in names if name not in taken), None)
 
 
-def _replace(graph: ir.Graph, region: Region, function: ir.Function) -> None:
+def _replace(graph: ir.Graph, region: Region, function: ir.Function) -> list[ir.Node]:
+    """Let everything read a call; the nodes that stand for nothing any more are left to be removed."""
     first = region.leaves[0]
     attributes = [attribute for name, attribute in first.attributes.items() if name not in OWN]
     attributes.append(ir.AttrInt64s(RESULTS, [leaf.attributes["position"].as_int() for leaf in region.leaves]))
@@ -69,10 +72,14 @@ def _replace(graph: ir.Graph, region: Region, function: ir.Function) -> None:
     for old, new in zip((leaf.outputs[0] for leaf in region.leaves), call.outputs, strict=True):
         new.type, new.shape = old.type, old.shape
         _take_over(old, new)
-    graph.remove(region.leaves, safe=True)
+    left = list(region.leaves)
+    for node in left:
+        detach(node)
     for node in reversed((*region.enters, *region.nodes)):
         if not any(value.uses() or value.is_graph_output() for value in node.outputs):
-            graph.remove(node, safe=True)
+            detach(node)
+            left.append(node)
+    return left
 
 
 def _take_over(old: ir.Value, new: ir.Value) -> None:
@@ -84,9 +91,10 @@ def _take_over(old: ir.Value, new: ir.Value) -> None:
 
 def _remove_markers(graph: ir.Graph) -> None:
     """Let everything read through the markers that are left."""
+    markers: dict[ir.Graph, list[ir.Node]] = {}
     for node in [node for node in all_nodes(graph) if is_boundary(node)]:
         value, operand = node.outputs[0], node.inputs[0]
-        if operand is None or node.graph is None:
+        if operand is None or not isinstance(node.graph, ir.Graph):
             continue
         if value.is_graph_output():
             # A plain Identity keeps the output's name.
@@ -96,4 +104,7 @@ def _remove_markers(graph: ir.Graph) -> None:
             _take_over(value, copy.outputs[0])
         else:
             value.replace_all_uses_with(operand)
-        node.graph.remove(node, safe=True)
+        detach(node)
+        markers.setdefault(node.graph, []).append(node)
+    for owner, nodes in markers.items():
+        owner.remove(nodes)

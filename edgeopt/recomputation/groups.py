@@ -15,7 +15,7 @@ from edgeopt.recomputation.flow import Flow, size_of
 from edgeopt.tracing.marks import REGION
 from edgeopt.tracing.subgraphs import bodies
 
-__all__ = ["Groups", "automatic_groups", "has_regions", "marked_groups", "named_groups", "with_helpers"]
+__all__ = ["Groups", "automatic_groups", "has_regions", "marked_groups", "named_groups", "region_group", "with_helpers"]
 
 #: The group of each node that may be computed again. What the backward pass does not find in a group is kept.
 Groups = dict[ir.Node, str]
@@ -32,7 +32,12 @@ def has_regions(graph: ir.Graph) -> bool:
 def marked_groups(flow: Flow) -> Groups:
     """The nodes of the forward pass that the model marks, each region a group."""
     marks = {node: node.metadata_props.get(REGION) for node in flow.forward}
-    return {node: f"region/{region}" for node, region in marks.items() if region is not None}
+    return {node: region_group(region) for node, region in marks.items() if region is not None}
+
+
+def region_group(region: str) -> str:
+    """The name of a marked region's group."""
+    return f"region/{region}"
 
 
 def named_groups(flow: Flow, patterns: Sequence[str]) -> Groups:

@@ -7,8 +7,9 @@ from collections.abc import Collection, Sequence
 import onnx_ir as ir
 
 from edgeopt.recomputation.flow import Flow
-from edgeopt.recomputation.groups import automatic_groups, marked_groups, named_groups, with_helpers
+from edgeopt.recomputation.groups import automatic_groups, marked_groups, named_groups, region_group, with_helpers
 from edgeopt.tracing import Array, Tracer
+from edgeopt.tracing.marks import WEIGHTS
 from edgeopt.tracing.ordering import after, zero_after
 from edgeopt.tracing.subgraphs import remove_unused
 
@@ -43,7 +44,8 @@ def recompute(
     groups = with_helpers(flow, groups)
     for name in reversed(list(dict.fromkeys(groups.values()))):
         with tracer.scope(f"recompute/{name}"):
-            _Copy(tracer, flow, seed, [node for node, group in groups.items() if group == name]).make()
+            members = [node for node, group in groups.items() if group == name]
+            _Copy(tracer, flow, seed, members, of_weights=name.startswith(region_group(WEIGHTS))).make()
         # The originals that only the backward pass read are of no use now.
         remove_unused(tracer.graph)
         tracer.graph.sort()
@@ -53,11 +55,14 @@ def recompute(
 class _Copy:
     """One group's second computation."""
 
-    def __init__(self, tracer: Tracer, flow: Flow, seed: ir.Value, members: Collection[ir.Node]) -> None:
+    def __init__(
+        self, tracer: Tracer, flow: Flow, seed: ir.Value, members: Collection[ir.Node], *, of_weights: bool
+    ) -> None:
         self._tracer = tracer
         self._flow = flow
         self._seed = seed
         self._members = set(members)
+        self._of_weights = of_weights
         self._again: dict[ir.Value, ir.Value] = {}
 
     def make(self) -> None:
@@ -80,9 +85,12 @@ class _Copy:
                         node.replace_input_with(index, self._again[value])
 
     def _is_dropped(self, value: ir.Value) -> bool:
-        """Whether only the group and the backward pass read it; bodies read by name, which is not replaced here."""
+        """Whether only the group and the backward pass read it; bodies read by name, which is not replaced here.
+
+        What others read besides is there anyway, unless it is a weight, which they need only for a moment.
+        """
         readers = self._flow.readers.get(value, ())
-        ours = all(node in self._members or node in self._flow.backward for node in readers)
+        ours = self._of_weights or all(node in self._members or node in self._flow.backward for node in readers)
         return ours and not value.is_graph_output() and all(value in node.inputs for node in readers)
 
     def _needed(self, wanted: set[ir.Value], inside: Collection[ir.Value]) -> list[ir.Node]:

@@ -36,11 +36,9 @@ def is_boundary(node: ir.Node) -> bool:
 
 def drop_unread(graph: ir.Graph) -> None:
     """Remove, in place, the Leave nodes that nobody reads: what is computed for them alone then counts as unread."""
-    for node in list(graph):
-        if is_boundary(node) and node.op_type == LEAVE:
-            value = node.outputs[0]
-            if not value.uses() and not value.is_graph_output():
-                graph.remove(node, safe=True)
+    leaving = (node for node in graph if is_boundary(node) and node.op_type == LEAVE)
+    unread = [node for node in leaving if not (node.outputs[0].uses() or node.outputs[0].is_graph_output())]
+    graph.remove(unread, safe=True)
 
 
 def nodes_inside(graph: ir.Graph) -> set[ir.Node]:

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from edgeopt.errors import TracingError
 from edgeopt.tracing import shapes
 
-__all__ = ["all_nodes", "bodies", "captured", "infer_control_flow", "operands", "remove_unused"]
+__all__ = ["all_nodes", "bodies", "captured", "detach", "infer_control_flow", "operands", "remove_unused"]
 
 
 def bodies(node: ir.Node) -> list[ir.Graph]:
@@ -55,6 +55,7 @@ def operands(node: ir.Node) -> tuple[ir.Value | None, ...]:
 def remove_unused(graph: ir.Graph) -> None:
     """Remove, in place, the nodes that reach no output of the graph."""
     outputs = set(graph.outputs)
+    unused = []
     for node in reversed(graph):
         if any(value in outputs or value.uses() for value in node.outputs):
             for body in bodies(node):
@@ -64,7 +65,15 @@ def remove_unused(graph: ir.Graph) -> None:
             # Otherwise what it captured would still count as used.
             body.outputs.clear()
             remove_unused(body)
-        graph.remove(node, safe=True)
+        detach(node)
+        unused.append(node)
+    graph.remove(unused)
+
+
+def detach(node: ir.Node) -> None:
+    """Let a node read nothing any more. It is removed later, with others: each removal looks at all graph outputs."""
+    for position in range(len(node.inputs)):
+        node.replace_input_with(position, None)
 
 
 def infer_control_flow(node: ir.Node) -> list[tuple[ir.DataType, ir.Shape | None]] | None:

@@ -10,12 +10,15 @@ from edgeopt.losses import Loss
 from edgeopt.metrics import Metric
 from edgeopt.optimizers import OptimizerLike, as_groups
 from edgeopt.tracing import IR_VERSION, OPSET
+from edgeopt.training.constants import with_constants
 from edgeopt.training.examining.decisions import decided, listed
+from edgeopt.training.examining.own_losses import with_own_losses
 from edgeopt.training.examining.statistics import BatchNorm, hold_statistics
 from edgeopt.training.examining.suitability import unsuitable_output
 from edgeopt.training.examining.unreached import find_unreached, reached
 from edgeopt.training.forward import ForwardModel
 from edgeopt.training.graphs.signatures import OPTIONAL, SIGNATURES
+from edgeopt.training.narrowing import FrozenWeights, narrowed
 from edgeopt.training.objective import Objective, resolve_objective
 from edgeopt.training.plan import Plan, select_trainable
 from edgeopt.training.reports import own_inputs, resolve_metrics
@@ -48,6 +51,7 @@ def compose(
     hessian_vector: bool = False,
     recompute: str | Iterable[str] = (),
     batch_norm: BatchNorm = "auto",
+    frozen_weights: FrozenWeights = "float32",
     signatures: Collection[str] = SIGNATURES.keys() - OPTIONAL,
 ) -> BundleContents:
     """Build the graphs and the state of a training bundle.
@@ -67,6 +71,7 @@ def compose(
         hessian_vector: Whether to add the graph of Hessian-vector products.
         recompute: "auto" or patterns of node names: activations that are computed again in the backward pass.
         batch_norm: Which normalisations use running statistics in training, see `BatchNorm`.
+        frozen_weights: How large weights that do not train are stored, see `narrowed`.
         signatures: The graphs to build, besides that of Hessian-vector products.
 
     Raises:
@@ -75,14 +80,17 @@ def compose(
         UnsupportedOperatorError: The gradient needs an operator without a rule.
         UnsupportedModelError: No gradient reaches any parameter.
     """
+    model = with_own_losses(model, loss)
     outputs = [OutputSpec(name, spec.dtype, spec.shape) for name, spec in model.evaluate.specs(model.predicted).items()]
     chosen = output or model.default_output
     rules = as_groups(optimizer)
     selected = {name: model.parameters[name] for name in select_trainable(model, trainable)}
     trained = not_frozen(rules, selected)
     model = hold_statistics(model, trained, batch_norm)
+    model = narrowed(model, trained, frozen_weights)
     returned = model.train.specs(model.train.outputs)
-    objective = resolve_objective(loss, chosen, returned)
+    labels = model.train.specs([name for name in model.train.inputs if name in model.labels])
+    objective = resolve_objective(loss, chosen, returned, labels)
     evaluated = model.evaluate.specs(model.evaluate.outputs)
     # Dimensions without a name are called as the losses' targets call them.
     evaluated = {name: returned.get(name, spec) for name, spec in evaluated.items()}
@@ -95,15 +103,15 @@ def compose(
         metrics=resolve_metrics(metrics, objective, chosen, evaluated, returned),
         recompute=recompute if isinstance(recompute, str) else tuple(recompute),
     )
-    inputs = [
-        InputSpec(name, "model", spec.dtype, spec.shape) for name, spec in model.train.specs(model.train.inputs).items()
-    ]
+    taken = model.train.specs(model.train.inputs)
+    inputs = [InputSpec(name, "model", *spec[1:3]) for name, spec in taken.items() if name not in model.labels]
     targets = _targets(plan, inputs)
     _refuse_measurements(plan)
+    decisions += [decided("loss", term.outputs, text) for term in objective.terms for text in term.loss.assumptions()]
     decisions += [*left_out, *_only_in_evaluation(plan)]
     decisions += [found for term in objective.terms for found in unsuitable_output(model, term)]
     reached = [_reached(model, objective, share, trained) for share in range(1, objective.shares)]
-    state = initial_state(model.parameters, model.buffers, plan.groups, seed, reached)
+    state = initial_state(model.parameters, model.buffers, plan.groups, seed, reached, model.encoded)
     wanted = [name for name in SIGNATURES if name in signatures or (name in OPTIONAL and hessian_vector)]
     graphs = {name: SIGNATURES[name](model, plan, state) for name in wanted}
     # A graph of views that shows nothing is none, and a model without adapters merges nothing.
@@ -115,6 +123,7 @@ def compose(
         tensors=tuple(state.tensors.values()),
         accumulators=tuple(state.accumulators.values()),
         joined=tuple(state.joined.values()),
+        encoded=state.encoded,
         aliases={alias: name for alias, name in model.aliases.items() if name in state.tensors},
         adapters=model.adapters,
         hyperparameters=tuple(plan.hyperparameters()),
@@ -125,7 +134,7 @@ def compose(
         decisions=(*model.decisions, *decisions),
     )
     return BundleContents(
-        manifest=manifest,
+        manifest=with_constants(manifest),
         graphs={graph.signature.file: graph.model for graph in built.values()},
         state=state.values,
     )

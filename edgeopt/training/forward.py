@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from edgeopt.errors import SignatureError
 from edgeopt.losses import ArraySpec
 from edgeopt.tracing import shapes
 from edgeopt.tracing.array import to_numpy_dtype
-from edgeopt_runtime.manifest import AdapterSpec, Decision
+from edgeopt_runtime.manifest import AdapterSpec, Decision, Encoded
 
 __all__ = ["ForwardGraph", "ForwardModel", "Merging"]
 
@@ -93,7 +93,10 @@ class ForwardModel:
         decisions: What the exporter settled by itself.
         aliases: Further names of parameters and buffers that the model uses under several, each with the name here.
         scores: The output that the loss reads unless told otherwise, if not the first: logits in front of a Softmax.
+        encoded: The parameters that the graphs read in fewer bits, from buffers in their place.
         hidden: Whether that is none of the model's own outputs, and predictions are without it.
+        losses: Outputs that are losses of the model's own, or count what they are means of: no predictions.
+        labels: Inputs that nothing but those depends on.
         adapters: What was put beside its layers, for the manifest.
         merging: How to get rid of them again, if they added anything.
     """
@@ -108,15 +111,24 @@ class ForwardModel:
     aliases: Mapping[str, str] = field(default_factory=dict)
     scores: str | None = None
     hidden: bool = False
+    encoded: tuple[Encoded, ...] = ()
+    losses: frozenset[str] = frozenset()
+    labels: frozenset[str] = frozenset()
     adapters: tuple[AdapterSpec, ...] = ()
     merging: Merging | None = None
 
     @property
     def default_output(self) -> str:
-        """The output that the loss reads unless told otherwise."""
-        return self.scores or self.train.outputs[0]
+        """The output that the loss reads unless told otherwise; no loss of the model's own, if there is another."""
+        others = [name for name in self.train.outputs if name not in self.losses]
+        return self.scores or (others or self.train.outputs)[0]
 
     @property
     def predicted(self) -> tuple[str, ...]:
         """The outputs that predictions have."""
-        return tuple(name for name in self.evaluate.outputs if not (self.hidden and name == self.scores))
+        hidden = self.losses | ({self.scores} if self.hidden else set())
+        return tuple(name for name in self.evaluate.outputs if name not in hidden)
+
+    def for_prediction(self, graph: ForwardGraph) -> ForwardGraph:
+        """A graph of the model without the inputs that predictions do not depend on."""
+        return replace(graph, inputs=tuple(name for name in graph.inputs if name not in self.labels))

@@ -135,19 +135,24 @@ def require_scalars(owner: str, arrays: Mapping[str, Array]) -> None:
             )
 
 
-def resolve_objective(loss: Loss, default: str, outputs: Mapping[str, ArraySpec]) -> Objective:
+def resolve_objective(
+    loss: Loss, default: str, outputs: Mapping[str, ArraySpec], labels: Mapping[str, ArraySpec] | None = None
+) -> Objective:
     """The losses with what they read.
 
     Args:
         loss: What is minimised.
         default: The output that losses read which name none.
         outputs: What the model returns in training.
+        labels: Inputs of the model that only losses of its own depend on.
 
     Raises:
         SignatureError: There is no such output, a loss does not fit what it reads, or two want different things under
             one name.
     """
-    terms = [_term(factor, each, default, outputs) for factor, each in loss.parts()]
+    terms = [
+        _term(factor, each.settled(default, outputs, labels or {}), default, outputs) for factor, each in loss.parts()
+    ]
     names: list[str] = []
     for term in terms:
         count = sum(name == term.name or name.startswith(f"{term.name}_") for name in names)

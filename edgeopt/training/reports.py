@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from edgeopt import tracing as xp
 from edgeopt.errors import SignatureError
-from edgeopt.losses import ArraySpec
+from edgeopt.losses import ArraySpec, FromOutput
 from edgeopt.metrics import MeanMetric, Metric
 from edgeopt.tracing import Array
 from edgeopt.training.objective import Objective, TracedTerm, require_scalars
@@ -132,7 +132,8 @@ def _inputs(metric: Metric, objective: Objective, read: str, prediction: ArraySp
 
 def _default(objective: Objective, default: str) -> str:
     """The output that metrics read which name none: that of the loss, or of the first one."""
-    return default if default in objective.outputs else objective.terms[0].outputs[0]
+    first = objective.terms[0]
+    return default if default in objective.outputs or isinstance(first.loss, FromOutput) else first.outputs[0]
 
 
 def loss_sums(objective: Objective, traced: Sequence[TracedTerm]) -> dict[str, Array]:

@@ -16,10 +16,10 @@ from edgeopt.adapters import ADAPTER, Adapter
 from edgeopt.bundle import Bundle
 from edgeopt.components import described
 from edgeopt.errors import ConfigurationError, SignatureError
-from edgeopt.losses import Loss
+from edgeopt.losses import FromTorch, Loss
 from edgeopt.metrics import METRIC, Metric
 from edgeopt.optimizers import OptimizerLike
-from edgeopt.training import BatchNorm, ForwardModel, compose
+from edgeopt.training import BatchNorm, ForwardModel, FrozenWeights, check_format, compose
 from edgeopt.transforms import Transform
 from edgeopt_exporters.adapting import adapted, checkable
 from edgeopt_exporters.budget import Budget, fit
@@ -67,6 +67,7 @@ def export(
     memory_budget_mb: float | None = None,
     memory_sizes: Mapping[str, int] | None = None,
     freeze_to_fit: bool = False,
+    frozen_weights: FrozenWeights = "float32",
     check: bool = True,
     verbose: bool = True,
 ) -> Bundle:
@@ -85,7 +86,11 @@ def export(
             one and a list or dict itself is given in a tuple. An ONNX file needs no examples; where its dimensions
             are symbolic, they give sizes to those that shall be fixed.
         loss: What is minimised, `edgeopt.losses.CrossEntropy()`, or its name, `"cross_entropy:label_smoothing=0.1"`; or
-            a loss of `torch.nn` that has an equal here. It adds its targets to the inputs of a batch.
+            a loss of `torch.nn` that has an equal here. It adds its targets to the inputs of a batch. One of your own
+            is a class derived from `edgeopt.losses.Loss`, or a function of arrays `def loss(xp, prediction, target)`,
+            see `edgeopt.losses.from_function`; a module or function of PyTorch, `edgeopt.losses.from_torch(...)`; an
+            ONNX model, `edgeopt.losses.from_onnx("loss.onnx")`; or an output of the model, which gets the labels
+            itself, `edgeopt.losses.FromOutput("loss")`. Losses are added and multiplied by numbers.
         optimizer: The update rule, `edgeopt.optimizers.AdamW(lr=…)`, or its name, `"adamw:lr=1e-3"`; `lr` is a number
             or a schedule. For other settings or another rule for some parameters:
             `[Group("*.bias", weight_decay=0.0), AdamW(lr=…)]`. An optimizer of `torch.optim` that holds parameters of
@@ -125,6 +130,9 @@ def export(
         memory_sizes: For the budget: sizes of the symbolic dimensions in one step, `{"batch": 32}`. Those of a module's
             examples by default; for an ONNX file with symbolic dimensions they are needed.
         freeze_to_fit: For the budget: whether fewer parameters may train, the last ones.
+        frozen_weights: How large weights that do not train are stored: `"float32"`; `"float16"`, `"int8"` (a scale for
+            each channel), `"int4"` or `"nf4"` (blocks of 64), which the graphs decode where they use them. A module is
+            then compared with itself with the decoded weights in it.
         check: Whether to run the finished graphs on the examples and compare them with the model.
         verbose: Whether to say on stderr, in a line each, what was settled without being asked for; it is
             `bundle.decisions` in any case. On a terminal a line says what an export is doing that takes longer than two
@@ -142,6 +150,7 @@ def export(
     """
     if batch_norm not in get_args(BatchNorm):
         raise ConfigurationError(f"batch_norm must be one of {', '.join(get_args(BatchNorm))}, got {batch_norm!r}.")
+    check_format(frozen_weights)
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ConfigurationError(f"seed must be a whole number, at least 0; got {described(seed)}.")
     if not isinstance(recompute, Iterable):  # which text is, too
@@ -165,6 +174,7 @@ def export(
         "hessian_vector": hessian_vector,
         "recompute": recompute,
         "batch_norm": batch_norm,
+        "frozen_weights": frozen_weights,
     }
     request = _Request(
         model=model,
@@ -176,6 +186,8 @@ def export(
         budget=None if memory_budget_mb is None else Budget(memory_budget_mb, memory_sizes, freeze_to_fit),
         check=check,
     )
+    if is_module and any(isinstance(each, FromTorch) for _, each in settings["loss"].parts()):
+        request = _with_losses_inside(request)
     with phases_shown(verbose=verbose):
         bundle = _export_module(request) if is_module else _export_file(request)
     bundle = _with_decisions(bundle, given.decisions)
@@ -264,12 +276,22 @@ def _from_torch(asked: _Request) -> tuple[ForwardModel, Reference]:
     output = asked.settings["output"]
     if asked.example_inputs is None:
         raise SignatureError("A torch.nn.Module needs example_inputs.")
-    refuse_labels(asked.model, asked.example_inputs, output)
+    refuse_labels(asked.model, asked.example_inputs, output, asked.settings["loss"])
     if asked.fixed_inputs is not None:
         raise SignatureError("fixed_inputs is for ONNX files; a module's examples may hold numbers that never change.")
     if asked.settings["batch_norm"] == "file":
         raise SignatureError('batch_norm="file" is for ONNX files; a module\'s parts say themselves how they train.')
     return from_torch(asked.model, asked.example_inputs, **asked.shapes, output=output)
+
+
+def _with_losses_inside(asked: _Request) -> _Request:
+    """The same with losses of PyTorch as a part of the module, which returns them."""
+    from edgeopt_exporters.pytorch.with_losses import with_losses
+
+    model, examples, loss = with_losses(
+        asked.model, asked.example_inputs, asked.settings["loss"], asked.settings["output"]
+    )
+    return replace(asked, model=model, example_inputs=examples, settings={**asked.settings, "loss": loss})
 
 
 def _is_onnx(model: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -50,10 +51,16 @@ def model():
     return Model()
 
 
-def session_of(adapters, **settings):
+@cache
+def bundle_of(adapters, **settings):
+    """Bundles are never changed, so that one export of each is enough."""
     return edgeopt.export(
         model(), INPUTS, loss="cross_entropy", optimizer=AdamW(1e-2), adapters=adapters, verbose=False, **settings
-    ).session()
+    )
+
+
+def session_of(adapters, **settings):
+    return bundle_of(adapters, **settings).session()
 
 
 def trained(adapters, **settings):
@@ -141,7 +148,7 @@ def test_a_bundle_keeps_adapters_too(tmp_path):
 
 
 def test_several_adapters_have_a_folder_each(tmp_path):
-    adapters = [LoRA(4, targets="linear"), LoRA(2, targets="convolution"), IA3("head")]
+    adapters = (LoRA(4, targets="linear"), LoRA(2, targets="convolution"), IA3("head"))
     session = trained(adapters)
     session.save_adapters(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ia3", "lora", "lora_2"]
@@ -217,6 +224,13 @@ def test_without_files_or_adapters_there_is_an_error(tmp_path):
     for call in (plain.save_adapters, plain.load_adapters):
         with pytest.raises(AdapterError, match="has no adapters"):
             call(tmp_path)
+
+
+def test_a_configuration_of_peft_says_the_same():
+    config = peft.LoraConfig(r=4, lora_alpha=6, target_modules=["linear", "convolution"], use_dora=True)
+    assert from_peft(config) == DoRA(4, 6, ("convolution", "linear"))
+    config = peft.IA3Config(target_modules=["linear"], feedforward_modules=["linear"])
+    assert from_peft(config) == IA3(("linear",), ("linear",))
 
 
 def test_settings_of_peft_without_an_equal_are_refused(tmp_path):

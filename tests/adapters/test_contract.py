@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,12 @@ def export(adapters, optimizer=None, **more):
     )
 
 
+@cache
+def bundle_of(kind):
+    """Bundles are never changed, so that one export of each is enough."""
+    return export(CASES[kind])
+
+
 def predictions(path) -> np.ndarray:
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     (found,) = session.run(None, {session.get_inputs()[0].name: X.numpy()})
@@ -77,7 +84,7 @@ def test_every_adapter_has_a_row():
 
 @pytest.mark.parametrize("kind", CASES)
 def test_an_export_begins_at_the_model_is_checked_and_merges_to_the_same(kind, tmp_path):
-    bundle = export(CASES[kind])
+    bundle = bundle_of(kind)
     assert "checked" in {decision.kind for decision in bundle.decisions}
     session = bundle.session()
     with torch.no_grad():
@@ -96,12 +103,12 @@ def test_an_export_begins_at_the_model_is_checked_and_merges_to_the_same(kind, t
 
 @pytest.mark.parametrize("kind", CASES)
 def test_a_bundle_resumes_and_adapters_go_from_one_to_another(kind, tmp_path):
-    session = export(CASES[kind]).session()
+    session = bundle_of(kind).session()
     session.step(X.numpy(), Y)
     session.save(tmp_path / "saved.edgeopt")
     session.save_adapters(tmp_path / "adapter")
     again = edgeopt.TrainingSession.load(tmp_path / "saved.edgeopt")
-    other = export(CASES[kind]).session()
+    other = bundle_of(kind).session()
     other.load_adapters(tmp_path / "adapter")
     np.testing.assert_array_equal(other.predict(X.numpy()), session.predict(X.numpy()))
     assert again.step(X.numpy(), Y) == session.step(X.numpy(), Y)

@@ -258,9 +258,9 @@ def signature_ports(random: Random, files: Files) -> Files:
         side = random.choice(["inputs", "outputs"])
         ports = signature[side]
         kinds = (
-            ["state", "batch", "hyper", "vector"]
+            ["state", "batch", "hyper", "vector", "sum"]
             if side == "inputs"
-            else ["state", "metric", "weight", "output", "check"]
+            else ["state", "metric", "weight", "sum", "output", "check"]
         )
         port = {"name": random.choice(["new", *names]), "kind": random.choice(kinds)}
         port |= {key: random.choice(names) for key in ("tensor", "weight") if random.random() < 0.3}

@@ -49,16 +49,16 @@ def grown(bundle: edgeopt.Bundle, sizes: Mapping[str, int], folder: Path) -> int
 
 
 class Recurrent(torch.nn.Module):
-    """Classes of the last state of an LSTM."""
+    """Classes of the last state of a recurrent layer."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: type[torch.nn.LSTM | torch.nn.GRU], *, bidirectional: bool) -> None:
         super().__init__()
-        self.lstm = torch.nn.LSTM(64, 128, batch_first=True)
-        self.head = torch.nn.Linear(128, 8)
+        self.layer = kind(64, 128, batch_first=True, bidirectional=bidirectional)
+        self.head = torch.nn.Linear(256 if bidirectional else 128, 8)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits."""
-        logits: torch.Tensor = self.head(self.lstm(x)[0][:, -1])
+        logits: torch.Tensor = self.head(self.layer(x)[0][:, -1])
         return logits
 
 
@@ -76,7 +76,8 @@ def exported(kind: str) -> edgeopt.Bundle:
         model = torch.nn.Sequential(encoder, torch.nn.Flatten(), torch.nn.Linear(64 * 256, 4))
         example = torch.zeros(2, 64, 256)
     else:
-        model, example = Recurrent(), torch.zeros(2, 50, 64)
+        layer_kind = torch.nn.LSTM if kind == "LSTM" else torch.nn.GRU
+        model, example = Recurrent(layer_kind, bidirectional=kind != "LSTM"), torch.zeros(2, 50, 64)
     return edgeopt.export(
         model, example, loss="cross_entropy", optimizer="adamw:lr=1e-3", dynamic_shapes=shapes, verbose=False
     )
@@ -84,7 +85,13 @@ def exported(kind: str) -> edgeopt.Bundle:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
 @pytest.mark.parametrize(
-    ("kind", "batches"), [("convolutions", (4, 24)), ("attention", (4, 24)), ("recurrent", (48, 144))]
+    ("kind", "batches"),
+    [
+        ("convolutions", (4, 24)),
+        ("attention", (4, 24)),
+        ("LSTM", (48, 144)),
+        ("GRU in both directions", (48, 144)),
+    ],
 )
 def test_what_is_foretold_is_what_a_process_grows_by(kind: str, batches: Sequence[int], tmp_path: Path) -> None:
     """Sizes at which pages of ONNX Runtime's own code, of which systems map several MiB more or less, weigh little."""

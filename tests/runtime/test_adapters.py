@@ -15,7 +15,7 @@ from edgeopt_runtime import AdapterError, BundleContents, ManifestError, Trainin
 from edgeopt_runtime.adapters import CONFIG_FILE, WEIGHTS_FILE, read_adapters, write_adapters
 from edgeopt_runtime.manifest import AdapterSpec, AdapterTensor
 
-fuzz = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+fuzz = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture

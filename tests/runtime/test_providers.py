@@ -79,9 +79,9 @@ def test_graphs_are_opened_when_they_are_needed(packed, monkeypatch, make_batche
     opened = []
     real = Options.open
 
-    def watched(self, file, graph):
+    def watched(self, file, graph, *others):
         opened.append(file)
-        return real(self, file, graph)
+        return real(self, file, graph, *others)
 
     monkeypatch.setattr(Options, "open", watched)
     session = TrainingSession.load(packed)

@@ -14,10 +14,11 @@ from edgeopt.lowering import give_scalars_a_rank, lower, uses_random_numbers
 from edgeopt.outlining import outline
 from edgeopt.recomputation import has_regions, recompute
 from edgeopt.tracing import Array, Tracer, new_graph, new_model, op, shapes
+from edgeopt.tracing.marks import REGION, WEIGHTS
 from edgeopt.training.forward import ForwardGraph
 from edgeopt.training.graphs.branches import move_into_branch
 from edgeopt.training.graphs.finiteness import finite_check, without_infinities
-from edgeopt.training.graphs.simplify import clean_up, remove_unused
+from edgeopt.training.graphs.simplify import clean_up, move_to_front, remove_unused
 from edgeopt.training.names import CHECK, DRAWS, SEED
 from edgeopt.training.updating.fused import Functions
 from edgeopt.training.updating.state import State
@@ -200,8 +201,8 @@ class GraphBuilder:
         return self.tracer.input(name, np.dtype(dtype), shape)
 
     def _is_source(self, name: str) -> bool:
-        """Whether activations depend on the input: the batch, and what random numbers come from."""
-        return self._kinds[name] == "batch" or name in (SEED, DRAWS)
+        """Whether what is dropped depends on the input: the batch, what random numbers come from, narrow weights."""
+        return self._kinds[name] == "batch" or name in (SEED, DRAWS) or name in self._state.codes
 
     def set_state(self, name: str, value: Array) -> None:
         """Make an array the next value of a state tensor."""
@@ -300,7 +301,9 @@ class GraphBuilder:
         model = new_model(self.graph, functions)
         for graph in (model.graph, *(function.graph for function in model.functions.values())):
             give_scalars_a_rank(graph)
+        decoding = [node for node in self.graph if node.metadata_props.get(REGION, "").startswith(WEIGHTS)]
         clean_up(model)
+        move_to_front(self.graph, decoding)
         used = [value for value in self.graph.inputs if value.uses() or self._kinds[value.name or ""] == "batch"]
         self.graph.inputs[:] = used
         names = [value.name or "" for value in used]

@@ -227,7 +227,7 @@ def stand_ins(tracer: Tracer, graph: ForwardGraph) -> dict[str, Array]:
 
 def _predict(model: ForwardModel, plan: Plan, state: State) -> BuiltGraph:
     """(params, batch) → outputs."""
-    builder = GraphBuilder("predict", state, model.evaluate)
+    builder = GraphBuilder("predict", state, model.for_prediction(model.evaluate))
     look_through(builder, plan.groups)
     for name in model.predicted:
         builder.output(name, builder.predictions[name])
@@ -277,7 +277,8 @@ def _predict_merged(model: ForwardModel, plan: Plan, state: State) -> BuiltGraph
     """(params, merged weights, batch) → outputs, without adapters."""
     if model.merging is None:
         return None
-    builder = GraphBuilder("predict_merged", state, model.merging.plain, merged=model.merging.places)
+    plain = model.for_prediction(model.merging.plain)
+    builder = GraphBuilder("predict_merged", state, plain, merged=model.merging.places)
     look_through(builder, plan.groups)
     for name in model.predicted:
         builder.output(name, builder.predictions[name])

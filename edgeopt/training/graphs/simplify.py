@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
 from edgeopt.tracing import DOMAIN, subgraphs
 
-__all__ = ["clean_up", "remove_unused"]
+__all__ = ["clean_up", "move_to_front", "remove_unused"]
 
 
 def clean_up(model: ir.Model) -> None:
@@ -26,6 +28,25 @@ def remove_unused(model: ir.Model) -> None:
     subgraphs.remove_unused(model.graph)
     common_passes.RemoveUnusedNodesPass()(model)
     common_passes.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call] # onnx-ir leaves it untyped
+
+
+def move_to_front(graph: ir.Graph, nodes: Collection[ir.Node]) -> None:
+    """Let nodes that depend on no activation come first, in place, so that they run last.
+
+    ONNX Runtime plans a graph depth first from its results, and of what a node reads it computes first what comes last
+    in the file. A weight that is decoded in the middle would be decoded before all that leads there, as would every
+    other one, and all of them would be in memory at once.
+    """
+    wanted = {node for node in nodes if node.graph is graph}
+    for node in reversed(list(graph)):
+        if node in wanted:
+            producers = (value.producer() for value in node.inputs if value is not None)
+            wanted.update(producer for producer in producers if producer is not None)
+    moved = [node for node in graph if node in wanted]
+    others = [node for node in graph if node not in wanted]
+    if moved and others:
+        graph.remove(moved)
+        graph.insert_before(others[0], moved)
 
 
 def _forget_types(model: ir.Model) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from edgeopt.errors import SignatureError
 from edgeopt.optimizers import OptimizerLike, as_groups
+from edgeopt.training.constants import with_constants
 from edgeopt.training.graphs.builder import BuiltGraph
 from edgeopt.training.graphs.signatures import reset_graph, view_graph
 from edgeopt.training.names import DRAWS, SCHEDULE_START, SEED, STEP
@@ -23,7 +24,8 @@ from edgeopt.training.surgery.slots import Slots
 from edgeopt.training.updating.groups import UpdateGroup, resolve
 from edgeopt.training.updating.state import State, initial_state
 from edgeopt_runtime import BundleContents
-from edgeopt_runtime.manifest import Manifest
+from edgeopt_runtime.dtypes import DTYPES
+from edgeopt_runtime.manifest import ENCODED, Manifest
 
 __all__ = ["Carryover", "replace_optimizer"]
 
@@ -102,7 +104,7 @@ def replace_optimizer(bundle: BundleContents, optimizer: OptimizerLike) -> tuple
         files={},
     )
     graphs = {graph.signature.file: graph.model for graph in built.values()}
-    return BundleContents(changed, graphs, laid_out.values), Carryover(
+    return BundleContents(with_constants(changed), graphs, laid_out.values), Carryover(
         kept,
         tuple(name for name in (*mine, STEP, SCHEDULE_START) if name not in kept),
         tuple(spec.name for spec in manifest.tensors if spec.role == "optimizer" and spec.name not in used),
@@ -136,9 +138,11 @@ def _layout(manifest: Manifest, groups: Sequence[UpdateGroup], state: Mapping[st
     """The new state, with its first values."""
     by_role: dict[str, dict[str, NumpyArray]] = {"parameter": {}, "buffer": {}}
     for spec in manifest.tensors:
-        by_role.setdefault(spec.role, {})[spec.name] = state[spec.name]
+        # Of one that is stored in fewer bits only the description is wanted.
+        absent = np.broadcast_to(np.zeros((), DTYPES[spec.dtype].storage), spec.shape)
+        by_role.setdefault(spec.role, {})[spec.name] = state[spec.name] if spec.constant != ENCODED else absent
     shares = [share.accumulators.keys() for share in manifest.shares[1:]]
-    fresh = initial_state(by_role["parameter"], by_role["buffer"], groups, 0, shares)
+    fresh = initial_state(by_role["parameter"], by_role["buffer"], groups, 0, shares, manifest.encoded)
     # They were laid out for what was trained first, which may be frozen now.
     weights = {share.weight for share in manifest.shares}
     accumulators = {**fresh.accumulators, **{spec.name: spec for spec in manifest.accumulators if spec.name in weights}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -21,7 +21,7 @@ from edgeopt.training.names import (
     slot_name,
 )
 from edgeopt.training.updating.groups import Need, UpdateGroup
-from edgeopt_runtime.manifest import Joined, TensorSpec, flat_spec
+from edgeopt_runtime.manifest import ENCODED, Encoded, Joined, TensorSpec, flat_spec
 
 __all__ = ["State", "initial_state"]
 
@@ -30,13 +30,20 @@ __all__ = ["State", "initial_state"]
 class State:
     """Every state tensor's description, and the values of those that a bundle stores.
 
-    Accumulators are described and start at zero, so they have no value here.
+    Accumulators are described and start at zero, so they have no value here, and neither have parameters that are
+    encoded: others stand for them.
     """
 
     tensors: dict[str, TensorSpec]
     accumulators: dict[str, TensorSpec]
     values: dict[str, np.ndarray[Any, Any]]
     joined: dict[str, Joined]
+    encoded: tuple[Encoded, ...] = ()
+
+    @property
+    def codes(self) -> frozenset[str]:
+        """Constants that weights are decoded from."""
+        return frozenset(part for entry in self.encoded for part in entry.parts)
 
     @property
     def shares(self) -> int:
@@ -60,6 +67,7 @@ def initial_state(
     groups: Sequence[UpdateGroup],
     seed: int,
     shares: Sequence[Collection[str]] = (),
+    encoded: Sequence[Encoded] = (),
 ) -> State:
     """Lay out the state of a training run that has not begun.
 
@@ -127,7 +135,10 @@ def initial_state(
         name = accumulated_weight(share)
         further = share_slot(share) if share else None
         accumulators[name] = TensorSpec(name, "accumulator", weight_dtype, (), slot=further)
-    return State(tensors, accumulators, values, joined)
+    for entry in encoded:
+        tensors[entry.name] = replace(tensors[entry.name], constant=ENCODED)
+        del values[entry.name]
+    return State(tensors, accumulators, values, joined, tuple(encoded))
 
 
 def _joined(group: UpdateGroup) -> Iterator[Joined]:

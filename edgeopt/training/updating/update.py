@@ -192,11 +192,12 @@ def _update_group(
         return {**written, "updated.check": sum(checks[1:], start=checks[0])} if checks else written
 
     results = builder.functions.call(builder.tracer, type(rule).__name__, inputs, body, static_flags(rule))
+    targets = _targets(group)
     if "updated.check" in results:
         # Within the function, so that a native kernel finds out on its way.
         check = results.pop("updated.check")
-        builder.checked([name for key in results for name in _targets(group)[key]], check)
-    for key, tensors in _targets(group).items():
+        builder.checked([name for key in results for name in targets[key]], check)
+    for key, tensors in targets.items():
         for tensor in tensors if key in results else ():
             builder.set_state(tensor, results[key])
     for name in [name for name in group.members if f"updated.param.{name}" not in results]:

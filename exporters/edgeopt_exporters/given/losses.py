@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
+import onnx
+import onnx_ir as ir
+
+from edgeopt.canonical import canonicalize
 from edgeopt.components import described
 from edgeopt.errors import ConfigurationError
 from edgeopt.losses import (
@@ -16,15 +22,24 @@ from edgeopt.losses import (
     MSE,
     NLL,
     BCEWithLogits,
+    CosineEmbedding,
     CrossEntropy,
+    FromONNX,
+    GaussianNLL,
     Huber,
     KLDivergence,
     Loss,
+    MarginRanking,
     MultiMargin,
     PoissonNLL,
     SmoothL1,
+    Triplet,
+    WeightedSum,
+    from_function,
+    is_array_program,
 )
 from edgeopt.optimizers.config.options import Options
+from edgeopt_exporters.onnx_file.reading import of_bytes, read
 
 __all__ = ["as_loss"]
 
@@ -34,7 +49,12 @@ def as_loss(loss: Any) -> Loss:
 
     Raises:
         ConfigurationError: It is something else, or it or one of its settings has no equal here.
+        UnsupportedModelError: It is an ONNX model that cannot be read.
     """
+    if is_array_program(loss):
+        return from_function(loss)
+    if isinstance(loss, Loss) and any(isinstance(each, FromONNX) for _, each in loss.parts()):
+        return _with_models_read(loss)
     if isinstance(loss, (Loss, str)) or (isinstance(loss, type) and issubclass(loss, Loss)):
         return LOSS.one(loss)
     function, settings = (loss.func, loss.keywords) if isinstance(loss, functools.partial) else (loss, {})
@@ -58,9 +78,25 @@ def as_loss(loss: Any) -> Loss:
     if callable(function) and not isinstance(function, type):
         raise ConfigurationError(
             f"A loss must be an array program that becomes a graph, and {described(function)} is none; give one of "
-            f"edgeopt's, {LOSS.example}, or a class of yours derived from edgeopt.losses.Loss."
+            f"edgeopt's, {LOSS.example}, or a class of yours derived from edgeopt.losses.Loss. A function of traced "
+            "arrays has xp as its first parameter; for a module or function of PyTorch, give "
+            "edgeopt.losses.from_torch(loss, targets={'target': an example})."
         )
     return LOSS.one(loss)
+
+
+def _with_models_read(loss: Loss) -> Loss:
+    """The loss, whose ONNX models are in canonical form."""
+    if isinstance(loss, FromONNX):
+        given = loss.model
+        if not isinstance(given, (str, os.PathLike, bytes, onnx.ModelProto, ir.Model)):
+            raise ConfigurationError(f"A loss model must be a path, bytes or a ModelProto; got {described(given)}.")
+        return replace(loss, model=canonicalize(read(of_bytes(given) if isinstance(given, bytes) else given)))
+    return (
+        WeightedSum(tuple((factor, _with_models_read(each)) for factor, each in loss.parts()))
+        if isinstance(loss, WeightedSum)
+        else loss
+    )
 
 
 def _settings(module: Any) -> dict[str, Any]:
@@ -115,17 +151,29 @@ def _cross_entropy(o: Options) -> Loss:
 
 
 def _bce_with_logits(o: Options) -> Loss:
-    o.only("weight", None, because="weighs elements of the batch, which no loss here does")
+    o.only(
+        "weight",
+        None,
+        because="weighs elements of the batch; samples are weighed by a batch input, sample_weight='...'",
+    )
     return BCEWithLogits(_numbers(o, "pos_weight"), **_reduction(o))
 
 
 def _huber(o: Options) -> Loss:
-    o.only("weight", None, because="weighs elements of the batch, which no loss here does")
+    o.only(
+        "weight",
+        None,
+        because="weighs elements of the batch; samples are weighed by a batch input, sample_weight='...'",
+    )
     return Huber(o.number("delta", 1.0), **_reduction(o))
 
 
 def _smooth_l1(o: Options) -> Loss:
-    o.only("weight", None, because="weighs elements of the batch, which no loss here does")
+    o.only(
+        "weight",
+        None,
+        because="weighs elements of the batch; samples are weighed by a batch input, sample_weight='...'",
+    )
     beta = o.number("beta", 1.0)
     return SmoothL1(beta, **_reduction(o)) if beta else L1(**_reduction(o))
 
@@ -156,9 +204,31 @@ def _poisson(o: Options) -> Loss:
     return PoissonNLL(log_input, full, eps, **_reduction(o))
 
 
+def _gaussian(o: Options) -> Loss:
+    full, eps = o.flag("full", False), o.number("eps", 1e-6)
+    return GaussianNLL(full, eps, **_reduction(o))
+
+
+def _cosine_embedding(o: Options) -> Loss:
+    return CosineEmbedding(o.number("margin", 0.0), **_reduction(o))
+
+
+def _margin_ranking(o: Options) -> Loss:
+    return MarginRanking(o.number("margin", 0.0), **_reduction(o))
+
+
+def _triplet(o: Options) -> Loss:
+    margin, p, eps = o.number("margin", 1.0), o.number("p", 2.0), o.number("eps", 1e-6)
+    return Triplet(margin, p, eps, o.flag("swap", False), **_reduction(o))
+
+
 def _elementwise(cls: type[Loss]) -> Callable[[Options], Loss]:
     def convert(o: Options) -> Loss:
-        o.only("weight", None, because="weighs elements of the batch, which no loss here does")
+        o.only(
+            "weight",
+            None,
+            because="weighs elements of the batch; samples are weighed by a batch input, sample_weight='...'",
+        )
         return cls(**_reduction(o))
 
     return convert
@@ -168,26 +238,34 @@ def _elementwise(cls: type[Loss]) -> Callable[[Options], Loss]:
 _TORCH: dict[str, Callable[[Options], Loss]] = {
     "BCEWithLogitsLoss": _bce_with_logits,
     "CTCLoss": _ctc,
+    "CosineEmbeddingLoss": _cosine_embedding,
     "CrossEntropyLoss": _cross_entropy,
+    "GaussianNLLLoss": _gaussian,
     "HuberLoss": _huber,
     "KLDivLoss": _kl_divergence,
     "L1Loss": _elementwise(L1),
+    "MarginRankingLoss": _margin_ranking,
     "MSELoss": _elementwise(MSE),
     "MultiMarginLoss": _multi_margin,
     "NLLLoss": _nll,
     "PoissonNLLLoss": _poisson,
     "SmoothL1Loss": _smooth_l1,
+    "TripletMarginLoss": _triplet,
     "binary_cross_entropy_with_logits": _bce_with_logits,
+    "cosine_embedding_loss": _cosine_embedding,
     "cross_entropy": _cross_entropy,
     "ctc_loss": _ctc,
+    "gaussian_nll_loss": _gaussian,
     "huber_loss": _huber,
     "kl_div": _kl_divergence,
     "l1_loss": _elementwise(L1),
+    "margin_ranking_loss": _margin_ranking,
     "mse_loss": _elementwise(MSE),
     "multi_margin_loss": _multi_margin,
     "nll_loss": _nll,
     "poisson_nll_loss": _poisson,
     "smooth_l1_loss": _smooth_l1,
+    "triplet_margin_loss": _triplet,
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from edgeopt.components import described
 from edgeopt.errors import SignatureError, UnsupportedModelError
+from edgeopt.losses import Loss
 
 __all__ = ["refuse_labels", "refuse_model"]
 
@@ -27,18 +28,21 @@ _INSTEAD = {
 }
 
 
-def refuse_labels(module: Any, example_inputs: Any, output: str | None) -> None:
+def refuse_labels(module: Any, example_inputs: Any, output: str | None, loss: Loss) -> None:
     """Refuse labels among the examples of a model that takes them as an option, as those of transformers do.
 
     Raises:
         SignatureError: There are some, so that the model's first output is a loss of its own; and no other was named.
     """
+    if all(name is not None for _, each in loss.parts() for name in each.outputs()):
+        return
     labels = example_inputs.get("labels") if isinstance(example_inputs, Mapping) else None
     forward = inspect.signature(module.forward).parameters
     if labels is not None and output is None and "labels" in forward and forward["labels"].default is None:
         raise SignatureError(
             "With labels the model computes a loss of its own; leave them out of example_inputs, since the loss here "
-            "asks for them in each batch, as its target. Or name the output that the loss reads: output='logits'."
+            "asks for them in each batch, as its target. To minimise the model's own, give "
+            "loss=edgeopt.losses.FromOutput('loss'). Or name the output that the loss reads: output='logits'."
         )
 
 

@@ -66,7 +66,8 @@ class AdaptedReference:
 
     def with_values(self, values: Arrays) -> AdaptedReference:
         """The same with other weights."""
-        return AdaptedReference(self._plain.with_values(values), self._forward, self._merging)
+        forward = replace(self._forward, parameters={**self._forward.parameters, **values})
+        return AdaptedReference(self._plain.with_values(values), forward, self._merging)
 
     def inputs(self, sizes: Mapping[str, int]) -> Arrays:
         """The examples at other sizes."""

@@ -15,6 +15,7 @@ from edgeopt.bundle import Bundle
 from edgeopt.errors import ExportDifferenceError
 from edgeopt.losses import Loss
 from edgeopt.training import ForwardModel
+from edgeopt.training.examining.own_losses import with_own_losses
 from edgeopt.training.graphs.loss_graph import loss_graph
 from edgeopt.training.names import accumulated_weight, accumulator_name
 from edgeopt.training.objective import resolve_objective
@@ -22,7 +23,7 @@ from edgeopt_exporters.verification.comparing import GRADIENTS, OUTPUTS, Differe
 from edgeopt_exporters.verification.reference import Arrays, Reference, ReferenceFailed, Trained
 from edgeopt_exporters.verification.running import GraphFailed, GraphRunner, quiet_session
 from edgeopt_exporters.verification.targets import sizes_of, targets
-from edgeopt_runtime.manifest import InputSpec, Manifest, OutputSpec
+from edgeopt_runtime.manifest import Manifest, OutputSpec
 
 __all__ = ["Check", "Problem"]
 
@@ -81,17 +82,23 @@ class Check:
     ) -> None:
         self._bundle, self._reference = bundle, reference
         manifest = bundle.manifest
+        forward = with_own_losses(forward, loss)
         outputs = forward.train.specs(forward.train.outputs)
         in_training = (OutputSpec(spec.name, spec.dtype, spec.shape) for spec in outputs.values())
         self._outputs = (*manifest.outputs, *in_training)
         self._inputs = [spec for spec in manifest.inputs if spec.kind == "model"]
-        self._targets: list[InputSpec] = [spec for spec in manifest.inputs if spec.kind == "loss"]
-        objective = resolve_objective(loss, output or forward.default_output, outputs)
+        # The labels of a loss that the model computes itself are among its examples.
+        labels = forward.train.specs([name for name in forward.train.inputs if name in forward.labels])
+        self._labels = tuple(labels)
+        self._targets = [spec for spec in manifest.inputs if spec.kind == "loss" and spec.name not in labels]
+        objective = resolve_objective(loss, output or forward.default_output, outputs, labels)
         self._read = objective.outputs
         self._loss = quiet_session(loss_graph(objective, outputs))
         self._accumulators = _accumulators(manifest)
         self._asked = (*self._accumulators, *(name for name in asked if name not in self._accumulators))
-        models = [bundle.state[spec.name] for spec in manifest.tensors if spec.role in ("parameter", "buffer")]
+        codes = {part for entry in manifest.encoded for part in entry.parts}
+        stored = (spec for spec in (*manifest.changing, *manifest.constants) if spec.name not in codes)
+        models = [bundle.state[spec.name] for spec in stored if spec.role in ("parameter", "buffer")]
         self._of_state = max(
             (float(np.finfo(array.dtype).eps) for array in models if array.dtype.kind == "f"),
             default=float(np.finfo(np.float32).eps),
@@ -170,6 +177,7 @@ class Check:
             for tried in targets(self._targets, sizes):
                 feeds = {
                     **{f"output.{name}": outputs[name] for name in self._read},
+                    **{f"target.{name}": inputs[name] for name in self._labels},
                     **{f"target.{name}": array for name, array in tried.items()},
                 }
                 read = {port.name for port in self._loss.get_inputs()}

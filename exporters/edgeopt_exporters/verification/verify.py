@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from numpy.typing import NDArray
+
 from edgeopt.bundle import Bundle
 from edgeopt.lowering import uses_random_numbers
 from edgeopt.optimizers import as_groups
@@ -17,6 +19,7 @@ from edgeopt_exporters.verification.quartile import drawing_quartiles, with_quar
 from edgeopt_exporters.verification.reference import Reference, ReferenceFailed
 from edgeopt_runtime.errors import UnsupportedVersionError
 from edgeopt_runtime.manifest import Decision
+from edgeopt_runtime.narrow import decoded
 
 __all__ = ["Verdict", "verify"]
 
@@ -52,6 +55,8 @@ def verify(bundle: Bundle, forward: ForwardModel, settings: Mapping[str, Any], r
     """
     checked = _without_randomness(bundle, forward, settings)
     written = {port.tensor for port in checked.manifest.signatures["accumulate"].outputs}
+    stored = decoded_weights(bundle)
+    reference = reference.with_values(stored) if stored else reference
     reference = reference.with_frozen([name for name in forward.train.updated_buffers if name not in written])
     selected = {name: forward.parameters[name] for name in select_trainable(forward, settings.get("trainable"))}
     asked = not_frozen(as_groups(settings["optimizer"]), selected)
@@ -63,6 +68,12 @@ def verify(bundle: Bundle, forward: ForwardModel, settings: Mapping[str, Any], r
     tried, unproven = _other_sizes(check, reference.sizes)
     said = Decision("checked", "model", "outputs, loss, state and gradients equal the model's on the examples")
     return Verdict((said, *(_proof(name, reference.sizes[name], size) for name, size in tried.items())), unproven)
+
+
+def decoded_weights(bundle: Bundle) -> dict[str, NDArray[Any]]:
+    """What the graphs compute with in place of parameters that are stored in fewer bits."""
+    specs = {spec.name: spec for spec in bundle.manifest.tensors}
+    return {entry.name: decoded(entry, specs[entry.name], bundle.state) for entry in bundle.manifest.encoded}
 
 
 def _without_randomness(bundle: Bundle, forward: ForwardModel, settings: Mapping[str, Any]) -> Bundle:

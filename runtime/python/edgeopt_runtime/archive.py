@@ -30,15 +30,22 @@ from edgeopt_runtime.errors import (
 from edgeopt_runtime.folders import MANIFEST_FILE, Changed, Content, FolderReader, open_regular, replace_folder
 from edgeopt_runtime.manifest import FileEntry, Manifest
 from edgeopt_runtime.onnx_wire import operators_of
-from edgeopt_runtime.parsing import LARGEST_MANIFEST, SIGNATURES, STATE_FILE, parse_manifest, parse_version
-from edgeopt_runtime.tensors import Buffer, decode_state, encode_state, largest_state
+from edgeopt_runtime.parsing import (
+    CONSTANTS_FILE,
+    LARGEST_MANIFEST,
+    SIGNATURES,
+    STATE_FILE,
+    parse_manifest,
+    parse_version,
+)
+from edgeopt_runtime.tensors import Buffer, decode_state, encode_state, largest_file
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["BundleContents", "pack_bundle", "read_bundle", "write_bundle"]
 
-KNOWN_FILES = (MANIFEST_FILE, STATE_FILE, *(f"{name}.onnx" for name in SIGNATURES))
+KNOWN_FILES = (MANIFEST_FILE, STATE_FILE, CONSTANTS_FILE, *(f"{name}.onnx" for name in SIGNATURES))
 # Protobuf's limit for a message. Graphs have kilobytes: the weights lie in the state.
 LARGEST_GRAPH = 2**31 - 1
 # How long a folder may be replaced again and again before its files are open; opening takes less than a millisecond.
@@ -53,7 +60,7 @@ class BundleContents:
         manifest: What it holds.
         graphs: Serialized ONNX models by file name, such as ``step.onnx``.
         state: The tensors by name, read-only; bfloat16 as ``uint16``. Accumulators are among them if gradients were
-            accumulated but not applied when the bundle was saved.
+            accumulated but not applied when the bundle was saved. Constants are among them too.
     """
 
     manifest: Manifest
@@ -137,11 +144,13 @@ def _encode(
     expected = {signature.file for signature in manifest.signatures.values()}
     if files.keys() != expected:
         raise ManifestError(f"The signatures name the files {sorted(expected)}, but given are {sorted(files)}.")
-    specs = manifest.tensors
+    specs = manifest.changing
     if any(spec.name in state for spec in manifest.accumulators):
         specs = (*specs, *manifest.accumulators)
     pieces: dict[str, Sequence[Buffer]] = {name: [files[name]] for name in sorted(files)}
     pieces[STATE_FILE] = encode_state(specs, state)
+    if manifest.constants:
+        pieces[CONSTANTS_FILE] = encode_state(manifest.constants, state)
     contents = {name: Content(parts, _file_entry(parts)) for name, parts in pieces.items()}
     manifest = replace(manifest, files={name: content.entry for name, content in contents.items()})
     try:
@@ -233,6 +242,7 @@ def _check(reader: _Reader) -> BundleContents:
     manifest = parse_manifest(text)
     _check_version(manifest)
     expected = {STATE_FILE, *(signature.file for signature in manifest.signatures.values())}
+    expected |= {CONSTANTS_FILE} if manifest.constants else set()
     if manifest.files.keys() != expected:
         raise ManifestError(
             f"manifest.json: `files` must list {shown.some(expected)}, but lists {shown.some(manifest.files)}."
@@ -245,7 +255,9 @@ def _check(reader: _Reader) -> BundleContents:
         _check_size(manifest, name, entry, sizes.get(name))
     _check_memory(manifest)
     contents = {name: _check_content(name, entry, reader) for name, entry in manifest.files.items()}
-    state = decode_state(contents.pop(STATE_FILE), manifest.tensors, manifest.accumulators)
+    state = decode_state(STATE_FILE, contents.pop(STATE_FILE), manifest.changing, manifest.accumulators)
+    if manifest.constants:
+        state |= decode_state(CONSTANTS_FILE, contents.pop(CONSTANTS_FILE), manifest.constants)
     return BundleContents(manifest, contents, state)
 
 
@@ -257,7 +269,10 @@ def _check_content(name: str, entry: FileEntry, reader: _Reader) -> bytes:
 
 
 def _check_size(manifest: Manifest, name: str, entry: FileEntry, size: int | None) -> None:
-    largest = largest_state(manifest) if name == STATE_FILE else LARGEST_GRAPH
+    largest = {
+        STATE_FILE: largest_file((*manifest.changing, *manifest.accumulators)),
+        CONSTANTS_FILE: largest_file(manifest.constants),
+    }.get(name, LARGEST_GRAPH)
     if entry.bytes > largest:
         raise ManifestError(f"manifest.json: `files.{name}.bytes` is {entry.bytes}; here it can be at most {largest}.")
     if size is None or size < entry.bytes:

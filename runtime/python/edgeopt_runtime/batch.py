@@ -183,7 +183,7 @@ def _converted(spec: InputSpec, array: NDArray[Any], said: set[str]) -> NDArray[
     if result is None or isinstance(result, Lost):
         lost = ""
         if result is not None:
-            at = f" at {_shape(result.at)}" if result.at else ""
+            at = f" at {_shape(result.indices)}" if result.indices else ""
             lost = f", and holds {result.value}{at}, which {spec.dtype} has not"
         hint = f"convert it with `.astype({spec.dtype!r})`" if wanted.name == spec.dtype else "convert it"
         raise BatchError(

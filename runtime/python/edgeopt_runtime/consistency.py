@@ -8,7 +8,17 @@ from typing import NamedTuple, NoReturn
 
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import ManifestError
-from edgeopt_runtime.manifest import GraphInput, GraphOutput, Manifest, Signature, TensorSpec, counts_draws, is_share
+from edgeopt_runtime.manifest import (
+    ENCODED,
+    GraphInput,
+    GraphOutput,
+    Manifest,
+    Signature,
+    TensorSpec,
+    counts_draws,
+    is_share,
+)
+from edgeopt_runtime.narrow import parts_fit
 
 __all__ = ["check_consistency"]
 
@@ -54,6 +64,7 @@ def check_consistency(manifest: Manifest) -> None:
         _check_owner(spec, tensors)
     _check_sizes(manifest)
     _check_joined(manifest)
+    _check_encoded(manifest)
     for alias, name in manifest.aliases.items():
         if name not in tensors or tensors[name].role not in ("parameter", "buffer"):
             _fail(f"aliases.{alias}", f"is no other name of a parameter or buffer: there is no {name!r} among them")
@@ -88,6 +99,7 @@ class _Names(NamedTuple):
 
     memory: frozenset[str]
     parameters: frozenset[str]
+    constants: frozenset[str]
     counts: frozenset[str]
     hyperparameters: frozenset[str]
     model_inputs: frozenset[str]
@@ -101,6 +113,7 @@ class _Names(NamedTuple):
         return cls(
             memory=frozenset(spec.name for spec in manifest.memory),
             parameters=frozenset(spec.name for spec in manifest.tensors if spec.role == "parameter"),
+            constants=frozenset(spec.name for spec in manifest.constants),
             counts=frozenset(spec.name for spec in manifest.tensors if counts_draws(spec)),
             hyperparameters=frozenset(spec.name for spec in manifest.hyperparameters),
             model_inputs=frozenset(spec.name for spec in manifest.inputs if spec.kind == "model"),
@@ -134,6 +147,8 @@ def _check_owner(spec: TensorSpec, tensors: Mapping[str, TensorSpec]) -> None:
         _fail(where, "is trainable but not a parameter")
     if spec.role in ("seed", "counter") and DTYPES[spec.dtype].storage.kind not in "iu":
         _fail(where, f"is a {spec.role} and must be of a type of whole numbers, not {spec.dtype}")
+    if spec.constant and (spec.trainable or spec.role not in ("parameter", "buffer")):
+        _fail(where, "is constant, which only a buffer or a parameter that does not train can be")
     summed = spec.role == "accumulator" and (spec.slot is None or is_share(spec))
     if summed and spec.shape != (owner.shape if owner is not None else ()):
         _fail(where, "must have the shape of its parameter, or none without a parameter")
@@ -171,6 +186,26 @@ def _check_joined(manifest: Manifest) -> None:
         kinds = {(specs[member].role, specs[member].dtype) for member in entry.members}
         if len(kinds) > 1 or specs[entry.members[0]].role not in ("optimizer", "accumulator"):
             _fail(where, "must have members of one dtype that are all optimizer state, or all accumulators")
+
+
+def _check_encoded(manifest: Manifest) -> None:
+    tensors = {spec.name: spec for spec in manifest.tensors}
+    _unique("encoded", (name for entry in manifest.encoded for name in (entry.name, *entry.parts)))
+    for entry in manifest.encoded:
+        where = f"encoded: {entry.name}"
+        spec = tensors.get(entry.name)
+        if spec is None or spec.constant != ENCODED or spec.role != "parameter":
+            _fail(where, "is not a parameter that says so of itself")
+        for part in entry.parts:
+            if part not in tensors or tensors[part].constant in (None, ENCODED) or tensors[part].role != "buffer":
+                _fail(where, f"is stored in {part!r}, and there is no constant buffer of that name")
+        if not parts_fit(entry, spec, tensors):
+            _fail(where, "has parts whose dtypes and shapes do not make such a parameter")
+    listed = {entry.name for entry in manifest.encoded}
+    if alone := next(
+        (spec.name for spec in manifest.tensors if spec.constant == ENCODED and spec.name not in listed), None
+    ):
+        _fail(f"tensors: {alone}", "is said to be encoded, but `encoded` does not say how")
 
 
 def _check_inputs(where: str, name: str, signature: Signature, names: _Names) -> None:
@@ -221,6 +256,8 @@ def _check_outputs(where: str, name: str, signature: Signature, names: _Names) -
             _fail(where, f"has {port.name!r} of kind {port.kind}, which {name} cannot give")
         if port.kind == "state" and port.tensor not in names.memory:
             _fail(where, f"replaces the tensor {port.tensor!r} by {port.name!r}, and there is no such tensor")
+        if port.kind == "state" and port.tensor in names.constants:
+            _fail(where, f"replaces the tensor {port.tensor!r}, which is constant")
         if (
             port.kind == "state"
             and name in ("evaluate", "predict", "predict_merged")

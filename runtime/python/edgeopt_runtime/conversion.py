@@ -16,10 +16,10 @@ KINDS = {"f": "f", "i": "i", "u": "i"}
 
 
 class Lost(NamedTuple):
-    """The first value that another type does not have, and its index."""
+    """The first value that another type does not have, and where it is."""
 
     value: Any
-    at: tuple[int, ...]
+    indices: tuple[int, ...]
 
 
 def widens(actual: np.dtype[Any], wanted: np.dtype[Any]) -> bool:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from edgeopt_runtime.archive import BundleContents
 from edgeopt_runtime.batch import Batch, BatchReader
+from edgeopt_runtime.constants import ConstantPlaces, check_places
 from edgeopt_runtime.errors import BatchError, GraphError, MissingGraphError, NonFiniteLossError, StateError
 from edgeopt_runtime.evaluation import Summary, Sums, Totals, WeightedMeans
 from edgeopt_runtime.guard import Guard
 from edgeopt_runtime.hyper import Hyperparameters
 from edgeopt_runtime.kernels import Kernels
 from edgeopt_runtime.manifest import InputSpec, Signature
+from edgeopt_runtime.narrow import decoded, encoded
 from edgeopt_runtime.onnx_wire import has_external_data, operators_of
 from edgeopt_runtime.program import Program
 from edgeopt_runtime.providers import Options
 from edgeopt_runtime.schedule_watch import ScheduleWatch
 from edgeopt_runtime.state import StateBuffers
+from edgeopt_runtime.tensors import check_array
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,9 +47,17 @@ class Engine:
         contents: The bundle; its state stays as it is.
         options: Settings of ONNX Runtime.
         on_nonfinite: See `TrainingSession`.
+        constants: See `TrainingSession`.
     """
 
-    def __init__(self, contents: BundleContents, options: Options, on_nonfinite: OnNonFinite) -> None:
+    def __init__(
+        self,
+        contents: BundleContents,
+        options: Options,
+        on_nonfinite: OnNonFinite,
+        constants: ConstantPlaces = "auto",
+    ) -> None:
+        check_places(constants)
         if on_nonfinite not in ("raise", "skip", "ignore"):
             raise StateError(f'`on_nonfinite` must be "raise", "skip" or "ignore", not {on_nonfinite!r}.')
         self.manifest = contents.manifest
@@ -54,6 +67,7 @@ class Engine:
         self.pending = any(spec.name in contents.state for spec in self.manifest.accumulators)
         self.inputs: tuple[InputSpec, ...] = tuple(sorted(self.manifest.inputs, key=lambda spec: spec.kind != "model"))
         self._options = options
+        self._constants = constants
         self._on_nonfinite = on_nonfinite
         self._not_finite_since: str | None = None
         self._schedule_watch = ScheduleWatch(self.manifest, self.state, self.hyper)
@@ -87,7 +101,7 @@ class Engine:
             signature = self.signature(name)
             used = {port.name for port in signature.inputs if port.kind == "batch"}
             graph = self.graphs[signature.file]
-            program = Program(name, graph, self.manifest, self.state, self.hyper.arrays, self._options)
+            program = Program(name, graph, self.manifest, self.state, self.hyper.arrays, self._options, self._constants)
             reader = BatchReader(
                 [spec for spec in self.inputs if spec.name in used], {spec.name for spec in self.inputs}, self._said
             )
@@ -190,6 +204,39 @@ class Engine:
             self._guards[name] = Guard(name, self.manifest, self.state)
         return self._guards[name]
 
+    def replace_weights(self, arrays: Mapping[str, Any]) -> None:
+        """Copy arrays into parameters and buffers, see `TrainingSession.load_parameters`.
+
+        A graph that has one of them inside is made anew at its next use.
+        """
+        arrays = self._as_stored(arrays)
+        self.state.replace(arrays, ("parameter", "buffer"))
+        for name in [name for name, (program, _) in self._programs.items() if program.baked & arrays.keys()]:
+            del self._programs[name]
+
+    def _as_stored(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """The same, with what is stored in fewer bits in those."""
+        specs = {spec.name: spec for spec in self.manifest.tensors}
+        stored = dict(arrays)
+        for entry in self.manifest.encoded:
+            if entry.name in stored:
+                array = check_array(specs[entry.name], np.asarray(stored.pop(entry.name)))
+                if not np.isfinite(array).all():
+                    raise StateError(f"`{entry.name}` is stored in fewer bits, which cannot hold NaN or infinities.")
+                stored |= encoded(entry, array, specs)
+        return stored
+
+    def weights(self, role: str) -> Iterator[tuple[str, NDArray[Any]]]:
+        """The parameters, or the buffers, by name; those stored in fewer bits as the graphs decode them."""
+        entries = {entry.name: entry for entry in self.manifest.encoded}
+        parts = {part for entry in self.manifest.encoded for part in entry.parts}
+        for spec in self.manifest.tensors:
+            if spec.name in entries and spec.role == role:
+                entry = entries[spec.name]
+                yield spec.name, decoded(entry, spec, {part: self.state.current(part) for part in entry.parts})
+            elif spec.role == role and spec.name not in parts:
+                yield spec.name, self.state.current(spec.name)
+
     def note_not_finite(self, since: str) -> None:
         """Remember what may have brought something into the state that is not finite."""
         self._not_finite_since = since
@@ -206,7 +253,7 @@ class Engine:
 
     def current(self, with_accumulators: bool) -> dict[str, NDArray[Any]]:
         """The state tensors by name, in the session's own memory."""
-        specs = self.manifest.tensors
+        specs = (*self.manifest.changing, *self.manifest.constants)
         if with_accumulators:
             specs = (*specs, *self.manifest.accumulators)
         return {spec.name: self.state.current(spec.name) for spec in specs}

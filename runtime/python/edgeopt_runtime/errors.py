@@ -22,7 +22,8 @@ The codes are the same in every language's runtime, so that an app can act on th
     │   └── WeightsError                 E152  weights are not those of this model; all that differs is listed
     ├── StorageError                     E160  nothing could be written; what was there before is whole
     ├── MinimizeError                    E170  no such method of `minimize`, no such setting, or too many parameters
-    └── AdapterError                     E180  no adapters here, or the files of one do not fit
+    ├── AdapterError                     E180  no adapters here, or the files of one do not fit
+    └── CallbackError                    E190  a callback of `fit` watches what is not there, or lacks a package
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ __all__ = [
     "AdapterError",
     "BatchError",
     "BundleError",
+    "CallbackError",
     "EdgeoptError",
     "ExecutionError",
     "ForeignBundleError",
@@ -188,3 +190,9 @@ class AdapterError(EdgeoptError):
     """
 
     code = "E180"
+
+
+class CallbackError(EdgeoptError):
+    """A callback of `fit` has a setting without a meaning, watches a metric that is not there, or lacks a package."""
+
+    code = "E190"

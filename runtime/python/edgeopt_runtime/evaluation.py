@@ -92,10 +92,13 @@ class Sums:
 
     def __init__(self, summary: Summary) -> None:
         self._summary = summary
-        # What a graph does not give stays nothing: metrics of evaluation alone are no sums of training.
-        self._totals: dict[str, NDArray[Any]] = {name: np.zeros(shape) for name, shape in summary.shapes.items()}
+        # What a graph does not give stays nothing: metrics of evaluation alone are no sums of training. Numbers are
+        # Python's, which add up much faster than arrays without axes.
+        self._numbers = {name: 0.0 for name, shape in summary.shapes.items() if not shape}
+        self._arrays = {name: np.zeros(shape) for name, shape in summary.shapes.items() if shape}
         self._program: Program | None = None
-        self._pairs: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        self._read: list[tuple[str, NDArray[Any]]] = []
+        self._added: list[tuple[NDArray[Any], NDArray[Any]]] = []
         self.batches = 0
 
     def add(self, program: Program, numbers: Mapping[str, float]) -> None:
@@ -104,18 +107,23 @@ class Sums:
         if program is not self._program:
             # Each run of a program writes to the same arrays.
             found, self._program = program.sums, program
-            self._pairs = [(total, found[name]) for name, total in self._totals.items() if name in found]
-        for total, array in self._pairs:
+            self._read = [(name, found[name]) for name in self._numbers if name in found]
+            self._added = [(total, found[name]) for name, total in self._arrays.items() if name in found]
+        for name, number in self._read:
+            self._numbers[name] += number.item()
+        for total, array in self._added:
             total += array
 
     @property
     def counted(self) -> bool:
         """Whether anything has been counted yet."""
-        return any(bool(array.any()) for array in self._totals.values())
+        return any(self._numbers.values()) or any(bool(array.any()) for array in self._arrays.values())
 
     def result(self) -> dict[str, Any]:
         """The numbers so far."""
-        return self._summary.numbers(self._totals)
+        return self._summary.numbers(
+            {**{name: np.asarray(each) for name, each in self._numbers.items()}, **self._arrays}
+        )
 
 
 class WeightedMeans:

@@ -79,7 +79,8 @@ def fit(
         for epoch in range(1, epochs + 1):
             source = batches() if callable(batches) else batches
             first = len(history.steps)
-            line = Progress(f"epoch {epoch}/{epochs}", len(source) if isinstance(source, Sized) else None, progress)
+            count = len(source) if isinstance(source, Sized) else None
+            line = Progress(f"epoch {epoch}/{epochs}", count, progress, later=epochs - epoch)
             totals = session._totals()
             try:
                 for batch in source:

@@ -20,11 +20,13 @@ from edgeopt_runtime.errors import TamperedBundleError
 from edgeopt_runtime.ranges import Range
 
 __all__ = [
+    "ENCODED",
     "FORMAT",
     "SCHEMA_VERSION",
     "AdapterSpec",
     "AdapterTensor",
     "Decision",
+    "Encoded",
     "FileEntry",
     "GraphInput",
     "GraphOutput",
@@ -48,6 +50,8 @@ SCHEMA_VERSION = 2
 CHECKSUM = '"checksum"'
 # Last component of the name of the counter of random numbers drawn.
 DRAWS = "draws"
+# The place of a parameter that others stand for.
+ENCODED = "encoded"
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,9 @@ class TensorSpec:
         trainable: Whether a step changes this parameter.
         parameter: The parameter that an optimizer slot or a gradient accumulator belongs to.
         slot: The optimizer's name for this kind of state, such as ``exp_avg``.
+        constant: Of a parameter or buffer that no graph writes, which lies beside the state: ``initializer`` where it
+            pays to make it part of the graphs that read it, ``input`` where all had better read one copy of it;
+            ``encoded`` of a parameter that is not stored itself, see `Encoded`.
     """
 
     name: str
@@ -71,6 +78,7 @@ class TensorSpec:
     trainable: bool = False
     parameter: str | None = None
     slot: str | None = None
+    constant: str | None = None
 
     @property
     def nbytes(self) -> int:
@@ -91,6 +99,30 @@ class Joined:
 
     name: str
     members: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A parameter that is stored in fewer bits, as constants that the graphs read in its place.
+
+    Attributes:
+        name: Of the parameter.
+        codes: The constant that holds a number of few bits for each element.
+        scales: That of the scales, if there are any.
+        table: What 4-bit codes stand for, 16 numbers in ascending order.
+        block: How many elements share a scale, in row-major order, where there is a table.
+    """
+
+    name: str
+    codes: str
+    scales: str | None = None
+    table: tuple[float, ...] = ()
+    block: int | None = None
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the constants."""
+        return (self.codes,) if self.scales is None else (self.codes, self.scales)
 
 
 @dataclass(frozen=True)
@@ -198,7 +230,7 @@ class Decision:
 
     Attributes:
         kind: What it is about: ``symbolic``, ``fixed``, ``frozen``, ``no_gradient``, ``role``, ``loss``, ``optimizer``,
-            ``memory``, ``checked`` or ``unchecked``.
+            ``adapter``, ``memory``, ``checked`` or ``unchecked``.
         subject: The dimension, tensor or graph.
         text: One line: what was decided, and why.
         warning: Whether it is a guess, or may be other than what was meant.
@@ -268,6 +300,7 @@ class Manifest:
     outputs: tuple[OutputSpec, ...]
     signatures: Mapping[str, Signature]
     joined: tuple[Joined, ...] = ()
+    encoded: tuple[Encoded, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
     adapters: tuple[AdapterSpec, ...] = ()
     producer: Mapping[str, str] = field(default_factory=dict)
@@ -283,9 +316,10 @@ class Manifest:
         parameters = [spec for spec in self.tensors if spec.role == "parameter"]
         trainable = sum(spec.trainable for spec in parameters)
         arrays = (f"{spec.name} {spec.dtype} {list(spec.shape)}" for spec in self.inputs)
+        stored = sum(spec.nbytes for spec in (*self.changing, *self.constants))
         return (
             f"parameters: {len(parameters)}, trainable: {trainable}; state: {len(self.tensors)} tensors of "
-            f"{sum(spec.nbytes for spec in self.tensors):,} bytes; batch: {shown.some(arrays) or 'nothing'}; "
+            f"{stored:,} bytes; batch: {shown.some(arrays) or 'nothing'}; "
             f"graphs: {', '.join(sorted(self.signatures)) or 'none'}"
         )
 
@@ -295,7 +329,17 @@ class Manifest:
         specs = {spec.name: spec for spec in (*self.tensors, *self.accumulators)}
         flat = [flat_spec(entry, specs) for entry in self.joined]
         members = {name for entry in self.joined for name in entry.members}
-        return (*(spec for spec in specs.values() if spec.name not in members), *flat)
+        return (*(spec for spec in specs.values() if spec.name not in members and spec.constant != ENCODED), *flat)
+
+    @property
+    def constants(self) -> tuple[TensorSpec, ...]:
+        """The tensors that never change, which have a file of their own."""
+        return tuple(spec for spec in self.tensors if spec.constant and spec.constant != ENCODED)
+
+    @property
+    def changing(self) -> tuple[TensorSpec, ...]:
+        """The other tensors of the state."""
+        return tuple(spec for spec in self.tensors if not spec.constant)
 
     @property
     def shares(self) -> tuple[Share, ...]:
@@ -326,6 +370,7 @@ class Manifest:
             "tensors": [_fields(spec) for spec in self.tensors],
             "accumulators": [_fields(spec) for spec in self.accumulators],
             **({"joined": [_fields(entry) for entry in self.joined]} if self.joined else {}),
+            **({"encoded": [_fields(entry) for entry in self.encoded]} if self.encoded else {}),
             **({"aliases": dict(sorted(self.aliases.items()))} if self.aliases else {}),
             **({"adapters": [_adapter(spec) for spec in self.adapters]} if self.adapters else {}),
             "hyperparameters": [_fields(spec) for spec in self.hyperparameters],
@@ -392,6 +437,8 @@ def _fields(record: Any) -> dict[str, Any]:
     fields = {key: _plain(value) for key, value in vars(record).items()}
     if isinstance(record, TensorSpec) and record.role != "parameter":
         del fields["trainable"]
+    if isinstance(record, Encoded) and not record.table:
+        del fields["table"]
     return {key: value for key, value in fields.items() if value is not None}
 
 

@@ -17,7 +17,7 @@ from edgeopt_runtime.tensors import Buffer, raw_bytes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["bake", "has_external_data", "operators_of"]
+__all__ = ["External", "bake", "graph_inputs", "has_external_data", "operators_of"]
 
 MODEL_GRAPH = 7
 GRAPH_INITIALIZER = 5
@@ -31,6 +31,9 @@ TENSOR_RAW_DATA = 9
 
 TENSOR_EXTERNAL_DATA = 13
 TENSOR_DATA_LOCATION = 14
+EXTERNAL = 1
+# A name is needed, and no file of that name: values are handed over in memory.
+EXTERNAL_FILE = "in-memory"
 
 NODE_OP_TYPE = 4
 NODE_DOMAIN = 7
@@ -61,12 +64,31 @@ class Field(NamedTuple):
     value: memoryview
 
 
-def bake(model: bytes, tensors: Mapping[str, tuple[str, NDArray[Any]]], dropped: Collection[str] = ()) -> list[Buffer]:
+class External(NamedTuple):
+    """An array that an initializer only names: ONNX Runtime is handed its values by name, whatever the file says."""
+
+    array: NDArray[Any]
+
+
+def graph_inputs(model: bytes) -> frozenset[str]:
+    """The names of the inputs of a serialized ``ModelProto``.
+
+    Raises:
+        GraphError: The bytes are no ONNX model.
+    """
+    graphs = (field.value for field in _fields(memoryview(model)) if field.number == MODEL_GRAPH)
+    names = (_name_of(part, GRAPH_INPUT) for graph in graphs for part in _fields(graph))
+    return frozenset(name for name in names if name is not None)
+
+
+def bake(
+    model: bytes, tensors: Mapping[str, tuple[str, NDArray[Any] | External]], dropped: Collection[str] = ()
+) -> list[Buffer]:
     """A model in which some graph inputs have become initializers.
 
     Args:
         model: A serialized ``ModelProto``.
-        tensors: By input name, the dtype (a key of `DTYPES`) and the values.
+        tensors: By input name, the dtype (a key of `DTYPES`) and the values, or `External` ones.
         dropped: Names of graph outputs that are left out.
 
     Returns:
@@ -197,14 +219,25 @@ def _name_of(field: Field, number: int) -> str | None:
     return names[-1].decode("utf-8", "replace") if names else None
 
 
-def _initializer(name: str, dtype: str, array: NDArray[Any]) -> list[Buffer]:
-    data = raw_bytes(array)
+def _initializer(name: str, dtype: str, given: NDArray[Any] | External) -> list[Buffer]:
+    array = given.array if isinstance(given, External) else given
     encoded = name.encode()
     head = b"".join(_key(TENSOR_DIMS, VARINT) + _varint(length) for length in array.shape)
     head += _key(TENSOR_DATA_TYPE, VARINT) + _varint(DTYPES[dtype].onnx)
     head += _key(TENSOR_NAME, LENGTH) + _varint(len(encoded)) + encoded
+    if isinstance(given, External):
+        head += _entry("location", EXTERNAL_FILE) + _entry("offset", "0") + _entry("length", str(array.nbytes))
+        head += _key(TENSOR_DATA_LOCATION, VARINT) + _varint(EXTERNAL)
+        return [_key(GRAPH_INITIALIZER, LENGTH) + _varint(len(head)) + head]
+    data = raw_bytes(array)
     head += _key(TENSOR_RAW_DATA, LENGTH) + _varint(len(data))
     return [_key(GRAPH_INITIALIZER, LENGTH) + _varint(len(head) + len(data)) + head, data]
+
+
+def _entry(key: str, value: str) -> bytes:
+    """Where external data is, one fact of it."""
+    text = _key(1, LENGTH) + _varint(len(key)) + key.encode() + _key(2, LENGTH) + _varint(len(value)) + value.encode()
+    return _key(TENSOR_EXTERNAL_DATA, LENGTH) + _varint(len(text)) + text
 
 
 def _key(number: int, wire_type: int) -> bytes:

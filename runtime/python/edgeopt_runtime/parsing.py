@@ -11,6 +11,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Collection, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
@@ -20,11 +21,13 @@ from edgeopt_runtime.consistency import check_consistency
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import ForeignBundleError, ManifestError, UnsupportedVersionError
 from edgeopt_runtime.manifest import (
+    ENCODED,
     FORMAT,
     SCHEMA_VERSION,
     AdapterSpec,
     AdapterTensor,
     Decision,
+    Encoded,
     FileEntry,
     GraphInput,
     GraphOutput,
@@ -38,9 +41,10 @@ from edgeopt_runtime.manifest import (
 )
 from edgeopt_runtime.ranges import Range
 
-__all__ = ["LARGEST_MANIFEST", "SIGNATURES", "STATE_FILE", "parse_manifest", "parse_version"]
+__all__ = ["CONSTANTS_FILE", "LARGEST_MANIFEST", "SIGNATURES", "STATE_FILE", "parse_manifest", "parse_version"]
 
 STATE_FILE = "state.safetensors"
+CONSTANTS_FILE = "constants.safetensors"
 SIGNATURES = (
     *("step", "accumulate", "apply", "evaluate", "predict", "hessian_vector", "reset", "view", "summary"),
     *("merge", "predict_merged"),
@@ -50,8 +54,11 @@ ROLES = ("parameter", "buffer", "optimizer", "counter", "seed")
 INPUT_KINDS = ("model", "loss", "metric")
 GRAPH_INPUT_KINDS = ("state", "batch", "hyper", "vector", "sum", "merged")
 GRAPH_OUTPUT_KINDS = ("state", "metric", "weight", "sum", "output", "merged", "check")
+CONSTANT_KINDS = ("initializer", "input", ENCODED)
 RANGE_ENDS = ("at_least", "above", "at_most", "below")
 LONGEST_NAME = 1024
+# Of 4 bits.
+CODES = 16
 LARGEST_LENGTH = 2**48
 # numpy 1.26 makes arrays of at most 32 axes; those of models have up to 8.
 MOST_AXES = 32
@@ -199,7 +206,7 @@ def parse_manifest(text: str | bytes) -> Manifest:
             *("format", "schema_version", "opset", "ir_version", "minimum_onnxruntime", "producer", "tensors"),
             *("accumulators", "hyperparameters", "inputs", "outputs", "signatures", "files"),
         ),
-        ("joined", "aliases", "adapters", "decisions", "checksum"),
+        ("joined", "encoded", "aliases", "adapters", "decisions", "checksum"),
     )
     if "checksum" in entries:
         entries["checksum"].digest()
@@ -212,6 +219,7 @@ def parse_manifest(text: str | bytes) -> Manifest:
         tensors=entries["tensors"].array(lambda node: _tensor(node, ROLES)),
         accumulators=entries["accumulators"].array(lambda node: _tensor(node, ("accumulator",))),
         joined=entries["joined"].array(_joined) if "joined" in entries else (),
+        encoded=entries["encoded"].array(_encoded) if "encoded" in entries else (),
         aliases=_aliases(entries["aliases"]) if "aliases" in entries else {},
         adapters=entries["adapters"].array(_adapter) if "adapters" in entries else (),
         hyperparameters=entries["hyperparameters"].array(_hyperparameter),
@@ -223,6 +231,8 @@ def parse_manifest(text: str | bytes) -> Manifest:
         },
         files={name: _file(node) for name, node in entries["files"].mapping().items()},
     )
+    if version == 1 and manifest.constants:
+        Node(version, "schema_version").expected("2 for a bundle with constants")
     check_consistency(manifest)
     return manifest
 
@@ -278,7 +288,7 @@ def _decision(node: Node) -> Decision:
 
 
 def _tensor(node: Node, roles: Collection[str]) -> TensorSpec:
-    entries = node.record(("name", "role", "dtype", "shape"), ("trainable", "parameter", "slot"))
+    entries = node.record(("name", "role", "dtype", "shape"), ("trainable", "parameter", "slot", "constant"))
     return TensorSpec(
         name=entries["name"].label(),
         role=entries["role"].choice(roles),
@@ -287,12 +297,27 @@ def _tensor(node: Node, roles: Collection[str]) -> TensorSpec:
         trainable=entries["trainable"].boolean() if "trainable" in entries else False,
         parameter=entries["parameter"].label() if "parameter" in entries else None,
         slot=entries["slot"].label() if "slot" in entries else None,
+        constant=entries["constant"].choice(CONSTANT_KINDS) if "constant" in entries else None,
     )
 
 
 def _joined(node: Node) -> Joined:
     entries = node.record(("name", "members"))
     return Joined(name=entries["name"].label(), members=entries["members"].array(Node.label))
+
+
+def _encoded(node: Node) -> Encoded:
+    entries = node.record(("name", "codes"), ("scales", "table", "block"))
+    table = tuple(float(number) for number in entries["table"].array(Node.number)) if "table" in entries else ()
+    if table and (len(table) != CODES or any(a >= b for a, b in pairwise(table))):
+        entries["table"].expected(f"{CODES} numbers in ascending order")
+    return Encoded(
+        name=entries["name"].label(),
+        codes=entries["codes"].label(),
+        scales=entries["scales"].label() if "scales" in entries else None,
+        table=table,
+        block=entries["block"].integer(1) if "block" in entries else None,
+    )
 
 
 def _aliases(node: Node) -> dict[str, str]:

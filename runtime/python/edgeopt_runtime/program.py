@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnxruntime
 
+from edgeopt_runtime.constants import ConstantPlaces, bake_constants
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import ExecutionError, GraphError, UnsupportedVersionError
 from edgeopt_runtime.manifest import Manifest, Signature
@@ -39,6 +41,7 @@ class Program:
 
     Attributes:
         signature: What goes in and out.
+        baked: The constants that are part of the graph here, as they were when it was made.
 
     Args:
         name: Name of the signature.
@@ -47,6 +50,7 @@ class Program:
         state: Holds the tensors.
         hyper: The hyperparameters by name, arrays of shape ``()`` whose memory the graph reads.
         options: Settings of ONNX Runtime.
+        constants: Which constants become part of the graph.
 
     Raises:
         GraphError: The graph's inputs and outputs differ from the signature, or ONNX Runtime refuses it.
@@ -60,6 +64,7 @@ class Program:
         state: StateBuffers,
         hyper: Mapping[str, NDArray[Any]],
         options: Options,
+        constants: ConstantPlaces = "auto",
     ) -> None:
         self.signature = signature = manifest.signatures[name]
         self._file = signature.file
@@ -67,9 +72,12 @@ class Program:
         if has_external_data(graph):
             # ONNX Runtime would open whatever file the model names.
             raise GraphError(f"{signature.file} has tensors in other files, which a bundle's graphs must not have.")
-        self._session = options.open(signature.file, graph)
+        baked = bake_constants(graph, signature, state, constants, cpu_only=options.cpu_only)
+        self.baked, self._constants = baked.names, baked.values
+        self._session = options.open(signature.file, baked.graph, baked.settle)
+        bound = replace(signature, inputs=tuple(port for port in signature.inputs if port.name not in baked.names))
         try:
-            types = _check_graph(self._session, signature, manifest)
+            types = _check_graph(self._session, bound, manifest)
         except RUNTIME_ERRORS as error:
             # Names in the graph that are not UTF-8 end here.
             raise GraphError(f"{signature.file} cannot be examined: {error}.") from error
@@ -78,7 +86,7 @@ class Program:
         self._batch_dtypes.update(
             {port.name: state.specs[port.tensor].dtype for port in signature.inputs if port.tensor is not None}
         )
-        self._reads = [port.name for port in signature.inputs if port.kind == "state"]
+        self._reads = [port.name for port in bound.inputs if port.kind == "state"]
         shapes = {node.name: node.shape for node in self._session.get_outputs()}
         self._writes = [
             (port.name, port.tensor, _shape_written(shapes[port.name], state.specs[port.tensor].shape))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
@@ -93,19 +93,26 @@ class Options:
         """Whether all memory is the CPU's."""
         return self.names == (CPU,)
 
-    def open(self, file: str, graph: bytes) -> onnxruntime.InferenceSession:
+    def open(
+        self, file: str, graph: bytes, settle: Callable[[onnxruntime.SessionOptions], None] | None = None
+    ) -> onnxruntime.InferenceSession:
         """Make a graph ready to run.
+
+        Args:
+            file: Its name, for messages.
+            graph: The serialized model.
+            settle: Does what else its settings need.
 
         Raises:
             ProviderError: A provider is available but did not start, for want of its hardware or a library.
             UnsupportedVersionError: The graph needs a newer ONNX Runtime.
             GraphError: ONNX Runtime refuses the graph.
         """
-        settings = self._settings()
+        settings = self._settings(settle)
         providers = [name if isinstance(name, str) else (name[0], dict(name[1])) for name in self.providers]
         options = None if self.provider_options is None else [dict(option) for option in self.provider_options]
         if self.library.path is not None:
-            fused = self._settings()
+            fused = self._settings(settle)
             try:
                 self.library.register(fused)
                 return QuietSession(graph, fused, providers=providers, provider_options=options, enable_fallback=0)
@@ -127,8 +134,10 @@ class Options:
             )
         return session
 
-    def _settings(self) -> onnxruntime.SessionOptions:
+    def _settings(self, settle: Callable[[onnxruntime.SessionOptions], None] | None) -> onnxruntime.SessionOptions:
         settings = onnxruntime.SessionOptions()
+        if settle is not None:
+            settle(settings)
         settings.log_severity_level = LOG_FATAL_ONLY
         # From the second run on, a memory pattern takes one block for all that a run needs, beside the arena that the
         # first run has filled and that nothing empties: MiniLM-L6 takes 1016 MiB with it and 704 without, at the same

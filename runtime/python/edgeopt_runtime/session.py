@@ -15,6 +15,7 @@ from edgeopt_runtime.archive import BundleContents, read_bundle, write_bundle
 from edgeopt_runtime.atomic import replace_file
 from edgeopt_runtime.batch import Batch, each_batch
 from edgeopt_runtime.calls import answered, batches_only, no_attribute, one_batch
+from edgeopt_runtime.constants import ConstantPlaces
 from edgeopt_runtime.engine import Engine, OnNonFinite
 from edgeopt_runtime.errors import BatchError, ForeignBundleError, HyperparameterError, NonFiniteLossError, StateError
 from edgeopt_runtime.evaluation import Totals
@@ -86,6 +87,9 @@ class TrainingSession:
             since every step would be skipped then. ``"ignore"`` goes on.
         kernels: ``"auto"`` runs fused operations as native kernels on the CPU where the package ``edgeopt-native`` is
             installed and fits, ``"plain"`` as plain operators; `kernels` says what was chosen and why.
+        constants: Where weights that do not train are. ``"initializers"`` makes them part of each graph that reads
+            them, which ONNX Runtime prepares for its operators: faster, for a copy in each graph that is used.
+            ``"inputs"`` keeps one copy for all. ``"auto"`` does for each what pays.
 
     Raises:
         BundleError: The bundle cannot be used.
@@ -102,6 +106,7 @@ class TrainingSession:
         deterministic: bool = False,
         on_nonfinite: OnNonFinite = "raise",
         kernels: KernelChoice = "auto",
+        constants: ConstantPlaces = "auto",
     ) -> None:
         options = Options(listed_providers(providers), listed_options(provider_options), threads, deterministic)
         options = replace(options, library=find_library(kernels, options.cpu_only))
@@ -112,7 +117,7 @@ class TrainingSession:
                 f"A session takes a bundle or its path, not a {type(contents).__name__}; `edgeopt.export` makes a "
                 "bundle of a model."
             )
-        self._engine = Engine(contents, options, on_nonfinite)
+        self._engine = Engine(contents, options, on_nonfinite, constants)
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
@@ -129,6 +134,7 @@ class TrainingSession:
         deterministic: bool = False,
         on_nonfinite: OnNonFinite = "raise",
         kernels: KernelChoice = "auto",
+        constants: ConstantPlaces = "auto",
     ) -> TrainingSession:
         """Read a bundle from a folder, a packed file or the bytes of one; or take one that is in memory.
 
@@ -146,6 +152,7 @@ class TrainingSession:
             deterministic=deterministic,
             on_nonfinite=on_nonfinite,
             kernels=kernels,
+            constants=constants,
         )
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -239,8 +246,8 @@ class TrainingSession:
 
         The state stays, but for the count of random numbers of a model that draws some in evaluation too.
 
-        Over several batches each metric is the mean weighted by what it counts (samples, tokens), so the result does
-        not depend on how the data is cut into batches.
+        What batches count (samples, tokens, hits) is added up, and the metrics are made of the sums, so that the result
+        does not depend on how the data is cut into batches. A metric may be an array, such as a confusion matrix.
 
         Args:
             batches: One batch (a mapping, or a list or tuple of arrays), or an iterable of batches.
@@ -429,11 +436,7 @@ class TrainingSession:
     def _current(self, role: str, instead: Mapping[str, NDArray[Any]] | None = None) -> dict[str, NDArray[Any]]:
         with self._lock:
             manifest, seen = self._engine.manifest, instead or {}
-            arrays = {
-                spec.name: seen.get(spec.name, self._engine.state.current(spec.name)).copy()
-                for spec in manifest.tensors
-                if spec.role == role
-            }
+            arrays = {name: seen.get(name, array).copy() for name, array in self._engine.weights(role)}
             return with_aliases(manifest, arrays)
 
     def load_parameters(self, parameters: Mapping[str, Any]) -> None:
@@ -453,8 +456,8 @@ class TrainingSession:
         """
         with self._lock:
             own = by_own_name(self._engine.manifest, parameters)
-            self._engine.state.replace(own, ("parameter", "buffer"))
-            if any(not self._engine.state.is_finite(name) for name in own):
+            self._engine.replace_weights(own)
+            if any(name in self._engine.state.specs and not self._engine.state.is_finite(name) for name in own):
                 self._engine.note_not_finite("`load_parameters` put it there")
             view = self._engine.manifest.signatures.get("view")
             averaged = [] if view is None else [port.tensor for port in view.outputs if port.tensor in own]

@@ -66,7 +66,8 @@ class StateBuffers:
 
     def __init__(self, manifest: Manifest, values: Mapping[str, NDArray[Any]]) -> None:
         memory = manifest.memory
-        self.specs = {spec.name: spec for spec in (*manifest.tensors, *manifest.accumulators, *memory)}
+        stored = (*manifest.changing, *manifest.constants, *manifest.accumulators)
+        self.specs = {spec.name: spec for spec in (*stored, *memory)}
         self.sides = self.moves = 0
         self._buffers: dict[tuple[str, bool], NDArray[Any]] = {}
         self._values: dict[tuple[str, bool, tuple[int, ...]], onnxruntime.OrtValue] = {}
@@ -79,8 +80,9 @@ class StateBuffers:
         for spec in memory:
             if spec.name in values:
                 array = values[spec.name]
-                # What no graph replaces would keep the content of the whole file in memory for good.
-                shared = spec.name in replaced and is_immutable(array)
+                # What no graph replaces would keep the content of the whole file in memory for good; which is what is
+                # wanted of a file of constants.
+                shared = (spec.name in replaced or spec.constant is not None) and is_immutable(array)
                 self._buffers[spec.name, False] = array if shared else aligned_copy(array)
         for member in self._places.keys() & values.keys():
             self.writable(member)[...] = values[member]

@@ -16,7 +16,7 @@ import numpy as np
 from edgeopt_runtime import shown
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import BundleError, StateError, TamperedBundleError, TruncatedBundleError
-from edgeopt_runtime.manifest import Manifest, TensorSpec
+from edgeopt_runtime.manifest import TensorSpec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,7 +32,7 @@ __all__ = [
     "encode_state",
     "is_finite",
     "is_immutable",
-    "largest_state",
+    "largest_file",
     "not_finite",
     "raw_bytes",
     "read_entries",
@@ -153,45 +153,48 @@ def encode_state(
     return [len(text).to_bytes(8, "little") + text, *pieces]
 
 
-def largest_state(manifest: Manifest) -> int:
-    """How many bytes the safetensors file of a bundle can have."""
-    specs = (*manifest.tensors, *manifest.accumulators)
+def largest_file(specs: Sequence[TensorSpec]) -> int:
+    """How many bytes a safetensors file with these tensors can have."""
     return sum(spec.nbytes for spec in specs) + HEADER_BYTES * (len(specs) + 4)
 
 
 def decode_state(
-    content: bytes, specs: Sequence[TensorSpec], accumulators: Sequence[TensorSpec]
+    file: str, content: bytes, specs: Sequence[TensorSpec], accumulators: Sequence[TensorSpec] = ()
 ) -> dict[str, NDArray[Any]]:
     """The tensors of a safetensors file, as read-only arrays.
 
     A file holds all of ``specs`` and nothing else, or all of ``specs`` and all of ``accumulators``.
 
+    Args:
+        file: Its name.
+        content: Its bytes.
+        specs: What it must hold.
+        accumulators: What it may hold besides.
+
     Raises:
         TamperedBundleError: It is not a safetensors file, or a name, dtype or shape differs from the manifest.
         TruncatedBundleError: A tensor is missing.
     """
-    entries, start = read_entries(content)
+    entries, start = read_entries(content, file)
     wanted = [*specs, *(accumulators if any(spec.name in entries for spec in accumulators) else ())]
     unknown = entries.keys() - {spec.name for spec in wanted}
     if unknown:
-        raise TamperedBundleError(
-            f"state.safetensors holds tensors that the manifest does not know: {shown.some(unknown)}."
-        )
+        raise TamperedBundleError(f"{file} holds tensors that the manifest does not know: {shown.some(unknown)}.")
     missing = {spec.name for spec in wanted} - entries.keys()
     if missing:
-        raise TruncatedBundleError(f"state.safetensors lacks tensors that the manifest lists: {shown.some(missing)}.")
+        raise TruncatedBundleError(f"{file} lacks tensors that the manifest lists: {shown.some(missing)}.")
     state = {}
     for spec in wanted:
         entry = entries[spec.name]
         dtype = DTYPES[spec.dtype]
         if entry.dtype != dtype.safetensors or entry.shape != spec.shape:
             raise TamperedBundleError(
-                f"state.safetensors holds `{spec.name}` as {shown.value(entry.dtype)} of shape "
+                f"{file} holds `{spec.name}` as {shown.value(entry.dtype)} of shape "
                 f"{shown.value(list(entry.shape))}; the manifest says {spec.dtype} of shape {list(spec.shape)}."
             )
         if entry.end - entry.begin != spec.nbytes:
             raise TamperedBundleError(
-                f"state.safetensors gives `{spec.name}` {entry.end - entry.begin} bytes; it has {spec.nbytes}."
+                f"{file} gives `{spec.name}` {entry.end - entry.begin} bytes; it has {spec.nbytes}."
             )
         # Of bytes, which makes it read-only.
         array = np.frombuffer(content, dtype.storage, math.prod(spec.shape), start + entry.begin).reshape(spec.shape)

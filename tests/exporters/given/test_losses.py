@@ -78,6 +78,43 @@ def test_what_is_taken_over_computes_the_same(theirs: Any) -> None:
     torch.testing.assert_close(actual_at.grad, expected_at.grad, rtol=1e-12, atol=1e-14)
 
 
+# Each with the rest of what PyTorch's takes behind the first output: further outputs, then targets.
+SEVERAL: list[Any] = [
+    (nn.GaussianNLLLoss(), "variance"),
+    (nn.GaussianNLLLoss(full=True, eps=0.5, reduction="sum"), "variance"),
+    (functional.gaussian_nll_loss, "variance"),
+    (nn.CosineEmbeddingLoss(margin=0.1), "signs"),
+    (functional.cosine_embedding_loss, "signs"),
+    (nn.MarginRankingLoss(margin=0.3, reduction="sum"), "sign of each"),
+    (functional.margin_ranking_loss, "sign of each"),
+    (nn.TripletMarginLoss(margin=2.0, p=1.0, eps=1e-3), "triplet"),
+    (nn.TripletMarginLoss(margin=2.0, swap=True), "triplet"),
+    (functional.triplet_margin_loss, "triplet"),
+]
+
+
+@pytest.mark.parametrize(("theirs", "kind"), SEVERAL)
+def test_losses_of_several_outputs_are_taken_over(theirs: Any, kind: str) -> None:
+    one, two, three = NUMBERS, NUMBERS.roll(2, 1).cos() + 1.5, NUMBERS.sin()
+    signs = torch.tensor([1.0, -1.0, 1.0, -1.0, -1.0], dtype=torch.float64)
+    # What is differentiated, what is not, and PyTorch's order of both.
+    leaves, others, order = {
+        "variance": ([one, two], [three], (0, 2, 1)),
+        "signs": ([one, two], [signs], (0, 1, 2)),
+        "sign of each": ([one, two], [three.sign()], (0, 1, 2)),
+        "triplet": ([one, two, three], [], (0, 1, 2)),
+    }[kind]
+    expected_at, actual_at = ([leaf.clone().requires_grad_() for leaf in leaves] for _ in range(2))
+    given = [*expected_at, *others]
+    expected = theirs(*(given[place] for place in order))
+    total, weight = as_loss(theirs).terms(namespace, *actual_at, *others)
+    torch.testing.assert_close(total / weight, expected, rtol=1e-10, atol=0.0)
+    expected.backward()
+    (total / weight).backward()
+    for actual, wanted in zip(actual_at, expected_at, strict=True):
+        torch.testing.assert_close(actual.grad, wanted.grad, rtol=1e-9, atol=1e-12)
+
+
 def test_ctc_keeps_its_settings_and_the_order_of_torch() -> None:
     assert as_loss(nn.CTCLoss(blank=3, zero_infinity=True)) == CTC(3, zero_infinity=True, time_first=True)
 
