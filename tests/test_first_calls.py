@@ -118,7 +118,7 @@ CALLS = [
     Call(KERAS_CALLS, "session.fit([(x, y)], epochs=2, validation_data=(x, y))", "give evaluate_on="),
     Call(KERAS_CALLS, "session.evaluate(x.numpy(), y.numpy())"),
     Call(KERAS_CALLS, "session.compile(optimizer='adam', loss='mse')", "edgeopt.export(..., loss=..., optimizer=...)"),
-    Call(KERAS_CALLS, "session.save_weights('model.weights.safetensors')"),
+    Call(KERAS_CALLS, "session.save_weights(saved.with_suffix('.safetensors'))"),
     Call(KERAS_CALLS, "session.load_weights(model.state_dict())"),
     Call(KERAS_CALLS, "bundle.fit(x.numpy(), y.numpy())", "bundle.session() trains"),
 ]  # fmt: skip

@@ -54,6 +54,10 @@ def session(bundle) -> TrainingSession:
     return session
 
 
+def outputs(session: TrainingSession, x: Any = IDS) -> Any:
+    return session.predict(x)
+
+
 def predictions(module: nn.Module) -> Any:
     with torch.no_grad():
         return module.eval()(torch.from_numpy(IDS)).numpy()
@@ -62,7 +66,7 @@ def predictions(module: nn.Module) -> Any:
 class Distributed(nn.Module):
     """What DataParallel and DistributedDataParallel make of names."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
 
@@ -70,7 +74,7 @@ class Distributed(nn.Module):
         return self.module(ids)
 
 
-@pytest.mark.parametrize("wrap", [lambda m: m, Distributed, torch.compile, lambda m: Distributed(torch.compile(m))])
+@pytest.mark.parametrize("wrap", [lambda m: m, Distributed, torch.compile, lambda m: torch.compile(Distributed(m))])
 @pytest.mark.parametrize("kind", ["session", "path", "file"])
 def test_a_module_computes_what_the_session_does(session, tmp_path, wrap, kind):
     session.save(tmp_path / "saved.edgeopt")
@@ -81,7 +85,7 @@ def test_a_module_computes_what_the_session_does(session, tmp_path, wrap, kind):
     report = load_into(wrap(module), source)
     assert report.complete
     assert module.output.weight is module.embedding.weight is held
-    np.testing.assert_allclose(predictions(module), session.predict(IDS), atol=1e-6)
+    np.testing.assert_allclose(predictions(module), outputs(session), atol=1e-6)
 
 
 def test_a_bundle_takes_the_weights_of_a_module(bundle, tmp_path):
@@ -91,11 +95,11 @@ def test_a_bundle_takes_the_weights_of_a_module(bundle, tmp_path):
     expected = predictions(module)
     for source in (module, module.state_dict(), tmp_path / "model.safetensors", bundle.load_weights(module)):
         changed = bundle.load_weights(source)
-        np.testing.assert_allclose(np.asarray(changed.session().predict(IDS)), expected, atol=1e-6)
-    before = bundle.session().predict(IDS)
+        np.testing.assert_allclose(outputs(changed.session()), expected, atol=1e-6)
+    before = outputs(bundle.session())
     assert not np.allclose(before, expected, atol=1e-3)  # the bundle itself is as it was
     again = edgeopt.Bundle.load(changed.to_bytes()).session()
-    np.testing.assert_allclose(np.asarray(again.predict(IDS)), expected, atol=1e-6)
+    np.testing.assert_allclose(outputs(again), expected, atol=1e-6)
 
 
 def test_training_goes_on_with_the_same_weights(bundle, session):
@@ -155,6 +159,6 @@ def test_averages_are_what_a_module_gets():
     load_into(evaluated, session)
     load_into(trained, session, view="trained")
     with torch.no_grad():
-        np.testing.assert_allclose(evaluated(torch.from_numpy(x)).numpy(), np.asarray(session.predict(x)), atol=1e-6)
+        np.testing.assert_allclose(evaluated(torch.from_numpy(x)).numpy(), outputs(session, x), atol=1e-6)
     np.testing.assert_array_equal(trained.weight.detach(), session.parameters()["weight"])
     assert not torch.allclose(trained.weight, evaluated.weight)
