@@ -28,11 +28,13 @@ if TYPE_CHECKING:
     )
     from edgeopt.bundle import Bundle
     from edgeopt.derivatives import gradient, hessian_vector
+    from edgeopt.images import Images
     from edgeopt_exporters.export import export
     from edgeopt_runtime import TrainingSession, __version__
 
 __all__ = [
     "Bundle",
+    "Images",
     "TrainingSession",
     "__version__",
     "adapters",
@@ -55,6 +57,7 @@ __all__ = [
 
 _LAZY = {
     "Bundle": "edgeopt.bundle",
+    "Images": "edgeopt.images",
     "TrainingSession": "edgeopt_runtime",
     "__version__": "edgeopt_runtime",
     "export": "edgeopt_exporters.export",
@@ -69,7 +72,7 @@ _INSTEAD = {
     "optim": "optimizers are in edgeopt.optimizers",
     "nn": "losses are in edgeopt.losses",
     "lr_scheduler": "schedules are in edgeopt.schedules",
-    "callbacks": "ReduceLROnPlateau and GreedyLR are in edgeopt_runtime",
+    "callbacks": "callbacks are in edgeopt_runtime.callbacks, ReduceLROnPlateau and GreedyLR in edgeopt_runtime",
     "train": "edgeopt.TrainingSession.load(path).fit(batches) trains",
     "Session": "edgeopt.TrainingSession trains a bundle",
     "Trainer": "edgeopt.TrainingSession trains a bundle",

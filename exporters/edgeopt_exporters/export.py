@@ -16,6 +16,7 @@ from edgeopt.adapters import ADAPTER, Adapter
 from edgeopt.bundle import Bundle
 from edgeopt.components import described
 from edgeopt.errors import ConfigurationError, SignatureError
+from edgeopt.images import Images, with_images
 from edgeopt.losses import FromTorch, Loss
 from edgeopt.metrics import METRIC, Metric
 from edgeopt.optimizers import OptimizerLike
@@ -37,6 +38,7 @@ from edgeopt_exporters.onnx_file.reading import of_bytes
 from edgeopt_exporters.phases import phase, phases_shown
 from edgeopt_exporters.saying import say
 from edgeopt_exporters.verification import Reference, verify
+from edgeopt_exporters.verification.pictures import ImagesReference
 from edgeopt_runtime.calls import answered
 from edgeopt_runtime.manifest import Decision
 
@@ -58,6 +60,7 @@ def export(
     metrics: Metric | str | Iterable[Metric | type[Metric] | str] = (),
     dynamic_batch: bool = True,
     dynamic_shapes: Mapping[str, Mapping[int, str]] | Any = None,
+    images: Images | None = None,
     output: str | None = None,
     batch_norm: BatchNorm = "auto",
     fixed_inputs: Mapping[str, Any] | None = None,
@@ -107,6 +110,8 @@ def export(
             dimensions stay where it runs at a second size; one that has none gets this one where that gives the same.
         dynamic_shapes: More symbolic dimensions, by input and axis: `{"tokens": {1: "sequence"}}`; or in one of the
             forms of `torch.export.export`.
+        images: Where an input is pictures that come as bytes: `edgeopt.Images(mean, std, layout="NHWC")`. Batches hold
+            uint8 then, and the graphs normalise them. The examples stay what the model itself takes.
         output: The model output that loss and metrics read, by name; the first by default. In an ONNX file, any tensor
             will do; where the first output is made by Softmax or Sigmoid and the loss reads logits, those in front of
             it are the default, and predictions stay what they were. Of a module that returns more in training than in
@@ -183,6 +188,7 @@ def export(
         fixed_inputs=fixed_inputs,
         settings=settings,
         adapters=ADAPTER.several(adapters),
+        images=_checked_images(images),
         budget=None if memory_budget_mb is None else Budget(memory_budget_mb, memory_sizes, freeze_to_fit),
         check=check,
     )
@@ -205,6 +211,7 @@ class _Request:
     fixed_inputs: Any
     settings: Mapping[str, Any]
     adapters: tuple[Adapter, ...]
+    images: Images | None
     budget: Budget | None
     check: bool
 
@@ -223,6 +230,8 @@ def _export_file(asked: _Request) -> Bundle:
         loss=asked.settings["loss"],
         check=asked.check,
     )
+    if asked.images is not None:
+        forward = with_images(forward, asked.images)
     return _fitted(*adapted(forward, asked.adapters, asked.settings), asked.budget, {})[0]
 
 
@@ -242,6 +251,9 @@ def _composed(forward: ForwardModel, settings: Mapping[str, Any]) -> Bundle:
 
 def _export_module(asked: _Request) -> Bundle:
     forward, reference = _from_torch(asked)
+    if asked.images is not None:
+        reference = ImagesReference(reference, asked.images, asked.images.find(forward))
+        forward = with_images(forward, asked.images)
     plain = forward
     forward, settings = adapted(plain, asked.adapters, asked.settings)
     bundle, chosen = _fitted(forward, settings, asked.budget, reference.sizes)
@@ -292,6 +304,12 @@ def _with_losses_inside(asked: _Request) -> _Request:
         asked.model, asked.example_inputs, asked.settings["loss"], asked.settings["output"]
     )
     return replace(asked, model=model, example_inputs=examples, settings={**asked.settings, "loss": loss})
+
+
+def _checked_images(images: Any) -> Images | None:
+    if images is not None and not isinstance(images, Images):
+        raise ConfigurationError(f"images must be edgeopt.Images(mean, std, ...), got {described(images)}.")
+    return images
 
 
 def _is_onnx(model: Any) -> bool:
