@@ -33,6 +33,7 @@ class TrainingProgress:
             TextColumn("training"),
             BarColumn(),
             MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
             TextColumn("loss {task.fields[loss]}"),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
@@ -40,7 +41,7 @@ class TrainingProgress:
             transient=True,
             disable=not console.is_terminal,
         )
-        self._task = self._progress.add_task("", total=epochs * steps, loss="-")
+        self._task = self._progress.add_task("", total=epochs * steps, loss="-", rate="")
 
     def __enter__(self) -> TrainingProgress:
         self._progress.start()
@@ -54,7 +55,9 @@ class TrainingProgress:
     def __call__(self, session: TrainingSession, info: FitInfo) -> None:
         """Take in one step or one finished epoch."""
         if info.event == "step":
-            self._progress.update(self._task, advance=1, loss=format_number(info.metrics["loss"]))
+            speed = self._progress.tasks[self._task].speed
+            rate = f"{speed:.1f}/s" if speed else ""
+            self._progress.update(self._task, advance=1, loss=format_number(info.metrics["loss"]), rate=rate)
             return
         if not self._table:
             return

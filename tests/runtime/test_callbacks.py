@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import edgeopt
-from edgeopt_runtime import CallbackError, FitInfo, StopTraining, StorageError, TrainingSession
+from edgeopt_runtime import CallbackError, FitInfo, StateError, StopTraining, StorageError, TrainingSession
 from edgeopt_runtime.callbacks import BestCheckpoint, CSVLog, EarlyStopping, JSONLinesLog, TensorBoard
 from edgeopt_runtime.progress import Progress
 
@@ -24,11 +24,16 @@ X = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
 Y = (X @ np.ones((4, 1), np.float32)).astype(np.float32)
 
 
-@pytest.fixture
-def session() -> Any:
+@pytest.fixture(scope="module")
+def bundle() -> edgeopt.Bundle:
     torch.manual_seed(0)
     model = torch.nn.Linear(4, 1)
-    return edgeopt.export(model, torch.zeros(2, 4), loss="mse", optimizer="sgd:lr=0.05", verbose=False).session()
+    return edgeopt.export(model, torch.zeros(2, 4), loss="mse", optimizer="sgd:lr=0.05", verbose=False)
+
+
+@pytest.fixture
+def session(bundle: edgeopt.Bundle) -> TrainingSession:
+    return bundle.session()
 
 
 def told(session: Any, callback: Any, values: list[float], metric: str = "evaluate.loss") -> int:
@@ -84,8 +89,31 @@ def test_the_best_weights_come_back(session: Any) -> None:
     np.testing.assert_array_equal(session.parameters()["weight"], weights[1])
 
 
+@pytest.mark.parametrize("optimizer", ["schedule_free_adamw:lr=0.1", "averaged"])
+def test_averages_come_back_too(optimizer: str) -> None:
+    rule: Any = edgeopt.optimizers.Averaged(edgeopt.optimizers.SGD(0.1)) if optimizer == "averaged" else optimizer
+    torch.manual_seed(0)
+    session = edgeopt.export(
+        torch.nn.Linear(4, 1), torch.zeros(2, 4), loss="mse", optimizer=rule, verbose=False
+    ).session()
+    stopping, predicted = EarlyStopping(patience=1), []
+    values = [3.0, 1.0, 2.0, 2.0]
+
+    def train() -> None:
+        for epoch, value in enumerate(values, 1):
+            session.step((X, Y))
+            predicted.append(session.predict(X))
+            stopping(session, FitInfo("epoch", epoch, epoch, {"evaluate.loss": value}))
+
+    with pytest.raises(StopTraining):
+        train()
+    np.testing.assert_array_equal(np.asarray(session.predict(X)), np.asarray(predicted[1]))
+    with pytest.raises(StateError, match="The state lacks"):
+        session.restore({})
+
+
 @pytest.mark.parametrize(
-    ("metric", "better"), [("evaluate.loss", 0.5), ("evaluate.accuracy", 2.0), ("loss.depth", 0.5)]
+    ("metric", "better"), [("evaluate.loss", 0.5), ("evaluate.f1", 2.0), ("evaluate.loss.depth", 0.5), ("mse", 0.5)]
 )
 def test_the_name_says_what_is_better(session: Any, metric: str, better: float) -> None:
     callback = EarlyStopping(metric, patience=5)
@@ -93,7 +121,12 @@ def test_the_name_says_what_is_better(session: Any, metric: str, better: float) 
     assert callback.best == better
 
 
-@pytest.mark.parametrize("callback", [EarlyStopping("evaluate.f1"), BestCheckpoint("nowhere", "table")])
+def test_a_name_that_does_not_say_it_needs_a_mode() -> None:
+    with pytest.raises(CallbackError, match='its name does not say: give mode="min" or "max"'):
+        EarlyStopping("evaluate.own")
+
+
+@pytest.mark.parametrize("callback", [EarlyStopping("evaluate.f1"), BestCheckpoint("nowhere", "table", mode="min")])
 def test_a_metric_that_is_not_there_is_named_with_those_that_are(session: Any, callback: Any) -> None:
     with pytest.raises(CallbackError, match=r"after an epoch; there are loss, evaluate\.loss\."):
         told(session, callback, [1.0])
@@ -150,6 +183,26 @@ def test_logs_take_what_is_no_number_and_go_on(session: Any, tmp_path: Path) -> 
     assert len(rows) == 3
     with pytest.raises(CallbackError, match="no column for other"):
         told(session, CSVLog(table, append=True), [1.0], "other")
+
+
+def test_logs_take_numbers_of_numpy_and_go_on_after_a_line_that_was_cut(session: Any, tmp_path: Path) -> None:
+    path, table = tmp_path / "a.jsonl", tmp_path / "a.csv"
+    path.write_text('{"epoch": 1')
+    table.write_text("epoch,step,loss,n\n1,1,0.")
+    reported: dict[str, Any] = {"loss": np.float32(0.5), "n": np.int64(3)}
+    for log in (JSONLinesLog(path, append=True), CSVLog(table, append=True)):
+        log(session, FitInfo("epoch", 2, 2, reported))
+    assert json.loads(path.read_text().splitlines()[1]) == {"epoch": 2, "step": 2, "loss": 0.5, "n": 3}
+    assert table.read_text().splitlines()[2] == "2,2,0.5,3.0"
+
+
+def test_what_was_there_stays_until_there_is_something_else(session: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("before")
+    log = JSONLinesLog(path)
+    assert path.read_text() == "before"
+    told(session, log, [1.0])
+    assert "before" not in path.read_text()
 
 
 def test_a_log_that_cannot_be_written_says_so(tmp_path: Path) -> None:

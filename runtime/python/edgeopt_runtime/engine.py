@@ -214,6 +214,15 @@ class Engine:
         for name in [name for name, (program, _) in self._programs.items() if program.baked & arrays.keys()]:
             del self._programs[name]
 
+    def restore(self, arrays: Mapping[str, Any]) -> None:
+        """Copy arrays into everything that changes; see `TrainingSession.restore`."""
+        names = [spec.name for spec in self.manifest.changing]
+        missing = [name for name in names if name not in arrays]
+        if missing:
+            raise StateError(f"The state lacks `{missing[0]}`; give what `state()` of this bundle's session gave.")
+        roles = ("parameter", "buffer", "optimizer", "counter", "seed")
+        self.state.replace({name: arrays[name] for name in names}, roles)
+
     def _as_stored(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
         """The same, with what is stored in fewer bits in those."""
         specs = {spec.name: spec for spec in self.manifest.tensors}

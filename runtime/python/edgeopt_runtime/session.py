@@ -549,10 +549,26 @@ class TrainingSession:
         with self._lock:
             self.load_parameters(read_adapters(path, self._engine.manifest))
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Copies of all state tensors by name: parameters, buffers, optimizer state, counters, seed."""
+    def state(self, *, constants: bool = True) -> dict[str, NDArray[Any]]:
+        """Copies of all state tensors by name: parameters, buffers, optimizer state, counters, seed.
+
+        Args:
+            constants: Whether weights that never change are among them.
+        """
         with self._lock:
-            return {name: array.copy() for name, array in self._engine.current(False).items()}
+            left = set() if constants else {spec.name for spec in self.manifest.constants}
+            return {name: array.copy() for name, array in self._engine.current(False).items() if name not in left}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go back to what `state` gave, of this session or another one of the same bundle; training goes on from there.
+
+        Constants stay as they are.
+
+        Raises:
+            StateError: A tensor is missing, or has another dtype or shape. Nothing is changed then.
+        """
+        with self._lock:
+            self._engine.restore(state)
 
     def set_hyper(self, name: str | None = None, value: float | None = None, /, **values: float) -> None:
         """Set hyperparameters, ``set_hyper("schedule.lr", 1e-4)`` or ``set_hyper(lr=1e-4)``.

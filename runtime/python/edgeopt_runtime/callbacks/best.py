@@ -6,14 +6,16 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from edgeopt_runtime.callbacks.numbers import numbers_of
 from edgeopt_runtime.errors import CallbackError
 
 __all__ = ["Best", "Mode"]
 
 Mode = Literal["min", "max", "auto"]
 
-# What is better when smaller, by the last part of its name; everything else is better when larger.
-SMALLER = ("loss", "mae", "rmse", "perplexity", "error")
+# What is better when smaller, and what when larger, by the end of its name.
+SMALLER = ("loss", "mse", "mae", "rmse", "nll", "perplexity", "error")
+LARGER = ("accuracy", "precision", "recall", "f1", "iou", "auroc", "auc", "r2", "similarity")
 
 
 class Best:
@@ -22,11 +24,11 @@ class Best:
     Args:
         metric: Its name among those of an epoch, ``loss`` or ``evaluate.accuracy``.
         mode: Whether small or large values are better. ``auto`` goes by the name: losses, errors and perplexity are to
-            be small, all else large.
+            be small, accuracy, F1 and the like large.
         min_delta: Changes of up to so much are none.
 
     Raises:
-        CallbackError: A setting has no meaning.
+        CallbackError: A setting has no meaning, or the name does not say what is better.
     """
 
     def __init__(self, metric: str, mode: Mode, min_delta: float = 0.0) -> None:
@@ -35,8 +37,7 @@ class Best:
         if not (math.isfinite(min_delta) and min_delta >= 0):
             raise CallbackError(f"`min_delta` must be a number, at least 0, not {min_delta!r}.")
         self.metric, self._min_delta = metric, min_delta
-        small = any(metric.rpartition(".")[2].endswith(word) for word in SMALLER) or metric.startswith("loss.")
-        self.smaller = small if mode == "auto" else mode == "min"
+        self.smaller = _is_smaller_better(metric) if mode == "auto" else mode == "min"
         self.value = math.inf if self.smaller else -math.inf
 
     def improved(self, metrics: Mapping[str, Any]) -> bool:
@@ -45,12 +46,24 @@ class Best:
         Raises:
             CallbackError: There is no such metric, or it is no number.
         """
-        if not isinstance(metrics.get(self.metric), (int, float)):
-            numbers = [name for name, value in metrics.items() if isinstance(value, (int, float))]
+        numbers = numbers_of(metrics)
+        if self.metric not in numbers:
             raise CallbackError(f"There is no number `{self.metric}` after an epoch; there are {', '.join(numbers)}.")
-        value = float(metrics[self.metric])
+        value = numbers[self.metric]
         gain = self.value - value if self.smaller else value - self.value
         if not gain > self._min_delta:
             return False
         self.value = value
         return True
+
+
+def _is_smaller_better(metric: str) -> bool:
+    """What a name says; losses of several are called `loss.NAME`."""
+    name = metric.removeprefix("evaluate.")
+    if name.startswith("loss.") or name.endswith(SMALLER):
+        return True
+    if name.endswith(LARGER):
+        return False
+    raise CallbackError(
+        f'Whether a small or a large `{metric}` is better its name does not say: give mode="min" or "max".'
+    )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from edgeopt_runtime.atomic import storage_errors
+from edgeopt_runtime.callbacks.numbers import numbers_of
 from edgeopt_runtime.errors import CallbackError
 from edgeopt_runtime.fit import FitInfo
 
@@ -30,14 +31,22 @@ class _Log:
     def __init__(self, path: str | os.PathLike[str], *, each: Each = "epoch", append: bool = False) -> None:
         if each not in ("epoch", "step"):
             raise CallbackError(f'`each` must be "epoch" or "step", not {each!r}.')
-        self._path, self._each = Path(path), each
-        if not append:
-            with storage_errors(self._path):
-                self._path.write_text("")
+        self._path, self._each, self._begun = Path(path), each, append
+        # What cannot be written is said before the training; what was there goes when there is something else.
+        with storage_errors(self._path), self._path.open("a+", encoding="utf-8", newline="") as file:
+            file.seek(0)
+            text = file.read() if append else ""
+            # A crash may have cut the last line off.
+            if text and not text.endswith("\n"):
+                file.write("\n")
 
     def _write(self, text: str) -> None:
-        with storage_errors(self._path), self._path.open("a", encoding="utf-8", newline="") as file:
+        with (
+            storage_errors(self._path),
+            self._path.open("a" if self._begun else "w", encoding="utf-8", newline="") as file,
+        ):
             file.write(text)
+        self._begun = True
 
 
 class JSONLinesLog(_Log):
@@ -81,8 +90,7 @@ class CSVLog(_Log):
         """Write a line."""
         if info.event != self._each:
             return
-        numbers = {name: value for name, value in info.metrics.items() if isinstance(value, (int, float))}
-        row = {"epoch": info.epoch, "step": info.step, **numbers}
+        row = {"epoch": info.epoch, "step": info.step, **numbers_of(info.metrics)}
         if not self._columns:
             self._columns = self._read_header()
         if not self._columns:
@@ -96,7 +104,7 @@ class CSVLog(_Log):
         self._write(_line([row.get(name, "") for name in self._columns]))
 
     def _read_header(self) -> tuple[str, ...]:
-        if not self._path.exists():
+        if not self._begun:
             return ()
         with self._path.open(encoding="utf-8", newline="") as file:
             return tuple(next(csv.reader(file), ()))
@@ -112,7 +120,7 @@ def _plain(value: Any) -> Any:
     """A value as JSON has it."""
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, np.ndarray):
+    if isinstance(value, (np.ndarray, np.generic)):
         return _plain(value.tolist())
     if isinstance(value, list):
         return [_plain(each) for each in value]

@@ -28,8 +28,8 @@ class EarlyStopping:
         patience: How many epochs without a better value are allowed.
         min_delta: By how much a value must be better to count.
         mode: ``min``, ``max``, or ``auto`` by the metric's name.
-        restore_best: Whether parameters and buffers go back to those of the best epoch when training is ended. The
-            optimizer's state stays. They are kept in memory, a copy of the model.
+        restore_best: Whether the session goes back to the state after the best epoch when training is ended, averages
+            and the optimizer's state included. It is kept in memory, a copy of what training changes.
 
     Raises:
         CallbackError: A setting has no meaning; or, when it is called, there is no such metric.
@@ -63,11 +63,11 @@ class EarlyStopping:
         if self._best.improved(info.metrics):
             self.best_epoch, self._since = info.epoch, 0
             if self._restore:
-                self._kept = {**session.parameters(), **session.buffers()}
+                self._kept = session.state(constants=False)
             return
         self._since += 1
         if self._since > self._patience:
             self.stopped_epoch = info.epoch
             if self._kept:
-                session.load_parameters(self._kept)
+                session.restore(self._kept)
             raise StopTraining

@@ -6,6 +6,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from edgeopt_runtime.callbacks.numbers import numbers_of
 from edgeopt_runtime.errors import CallbackError
 from edgeopt_runtime.fit import FitInfo
 
@@ -38,9 +39,8 @@ class TensorBoard:
         if info.event == "step" and not self._steps:
             return
         place = info.step if info.event == "step" else info.epoch
-        for name, value in info.metrics.items():
-            if isinstance(value, (int, float)):
-                self._writer.add_scalar(f"{info.event}/{name}", value, place)
+        for name, value in numbers_of(info.metrics).items():
+            self._writer.add_scalar(f"{info.event}/{name}", value, place)
         if info.event == "epoch":
             self._writer.flush()
 
