@@ -73,7 +73,8 @@ class _Follower:
         self._sizes = infer(graph, opset, given)
         # What is not in the arena: inputs, constants, and outputs, which go where the caller wants them.
         elsewhere = {value.name for value in (*graph.input, *graph.output)} | {one.name for one in graph.initializer}
-        reads = [set(_read(node)) for node in self._nodes]
+        # In order: where memory lies depends on which is given back first, and that is to be the same in every run.
+        reads = [list(dict.fromkeys(_read(node))) for node in self._nodes]
         self._owner = buffers(self._nodes, reads, elsewhere, self._sizes, planned)
         # The node after which the memory is given back.
         self._last: dict[str, int] = {}

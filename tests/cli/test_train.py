@@ -113,7 +113,7 @@ def test_the_trained_model_is_written_as_a_plain_file(run: Any, bundle: Path, fo
 
 def stop_after(count: int, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     """Raise an error in place of a step, as Ctrl-C does at any place."""
-    step = TrainingSession.step
+    step = TrainingSession._step
     done: list[Any] = []
 
     def counted(session: TrainingSession, *batch: Any) -> dict[str, float]:
@@ -122,7 +122,7 @@ def stop_after(count: int, error: BaseException, monkeypatch: pytest.MonkeyPatch
         done.append(batch)
         return step(session, *batch)
 
-    monkeypatch.setattr(TrainingSession, "step", counted)
+    monkeypatch.setattr(TrainingSession, "_step", counted)
 
 
 @pytest.mark.parametrize("as_json", [False, True])
@@ -190,7 +190,8 @@ def test_validation_data_that_do_not_fit_are_found_before_the_first_step(
     run: Any, bundle: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with np.load(folder / "test.npz") as file:
-        np.savez("wrong.npz", input=file["input"].astype(np.float64), target=file["target"])
+        # More digits than float32 has.
+        np.savez("wrong.npz", input=file["input"].astype(np.float64) + 1e-12, target=file["target"])
     stop_after(0, AssertionError("a step was made"), monkeypatch)
     data = ("--data", folder / "train.npz", "--validation", "wrong.npz")
     result = run("train", bundle, *data, "--out", "x.edgeopt")

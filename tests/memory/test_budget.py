@@ -13,7 +13,7 @@ import edgeopt
 from edgeopt.errors import ConfigurationError, MemoryBudgetError
 
 MIB = 2**20
-BATCH = 96
+BATCH = 160
 
 
 class Block(torch.nn.Module):
