@@ -93,7 +93,9 @@ def _by_onnx(node: ir.Node, opset: int) -> list[tuple[ir.DataType, ir.Shape | No
             continue
         types[name] = _type_proto(value)
         constant = ir.convenience.get_const_tensor(value)
-        if constant is not None and constant.size <= _MAX_INFERENCE_DATA:
+        # The sizes of a Split are as many as its outputs, however many those are.
+        longest = len(node.outputs) if node.op_type == "Split" else 0
+        if constant is not None and constant.size <= max(_MAX_INFERENCE_DATA, longest):
             data[name] = ir.serde.serialize_tensor(constant)
     try:
         inferred = onnx.shape_inference.infer_node_outputs(

@@ -152,3 +152,28 @@ def test_a_joined_vector_stays_short(forward_model):
     }
     metrics = bundle.session().step({"x": np.ones((2, 9_000)), "target": np.zeros((2, 9_000))})
     assert metrics["loss"] == 9.0
+
+
+def test_very_many_vectors_are_clipped_together(forward_model):
+    """More than onnx is told of when it infers the shapes of a Split's results by itself."""
+    vectors = {f"shift_{place}": rng.normal(size=3) for place in range(70)}
+
+    def shifted(p):
+        total = p["x"]
+        for name in vectors:
+            total = total + p[name]
+        return total
+
+    def train(joined_size):
+        model = forward_model(shifted, vectors, ("batch", 3))
+        settings: dict[str, Any] = {"loss": MSE(), "optimizer": AdamW(0.1), "transforms": [ClipByGlobalNorm(0.1)]}
+        session = Bundle.of(compose(model, **settings, joined_size=joined_size)).session()
+        batch = {"x": BATCHES[0]["x"][:, :3], "target": BATCHES[0]["target"][:, :3]}
+        session.accumulate(batch)
+        session.apply()
+        session.step(batch)
+        return session.parameters()
+
+    together, alone = train(64), train(0)
+    for name in vectors:
+        np.testing.assert_allclose(together[name], alone[name], rtol=1e-12)
