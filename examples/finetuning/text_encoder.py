@@ -145,7 +145,7 @@ def draw(path: Path, curves: dict[str, list[float]], figures: list[Figures]) -> 
     for place, (name, losses) in enumerate(curves.items()):
         learning_curve(figure, grid[place], losses, name)
     axes = figure.add_subplot(grid[len(curves)])
-    bars = axes.bar([line.name.replace(", ", ",\n") for line in figures], [100 * line.after for line in figures])
+    bars = axes.bar([line.name.replace(" ", "\n") for line in figures], [100 * line.after for line in figures])
     axes.bar_label(bars, fmt="%.1f")
     axes.set_ylim(50, 100)
     axes.set_ylabel("held-out accuracy, %")

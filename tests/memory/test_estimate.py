@@ -89,7 +89,8 @@ def exported(kind: str) -> edgeopt.Bundle:
     [
         ("convolutions", (4, 24)),
         ("attention", (4, 24)),
-        ("LSTM", (48, 144)),
+        # At larger batches an LSTM takes up to 16 % more than is foretold.
+        ("LSTM", (24, 72)),
         ("GRU in both directions", (48, 144)),
     ],
 )
