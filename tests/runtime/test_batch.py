@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections import UserDict
+from collections import UserDict, namedtuple
 from types import MappingProxyType
 
 import ml_dtypes
@@ -89,10 +89,9 @@ def test_known_inputs_of_other_graphs_are_ignored(read, batch):
         (lambda b: {**b, "labels": [0.5, 1, 2]}, "`labels` must be int64, but is float64"),
         (lambda b: {**b, "labels": [2**63, 0, 0]}, "`labels` must be int64, but is float64"),
         (lambda b: {**b, "labels": [True, False, True]}, "`labels` must be int64, but is bool"),
-        (lambda b: {**b, "images": torch.ones(3, 2, 5, requires_grad=True)}, r"Give `.detach\(\)` of it"),
         (
-            lambda b: {**b, "images": torch.ones(3, 2, 5, requires_grad=True, device="meta")},
-            r"Give `.detach\(\).cpu\(\)` of it.*on the device 'meta'",
+            lambda b: {**b, "images": torch.ones(3, 2, 5, device="meta")},
+            r"`images` cannot be read as an array \(Tensor: [^.]*no data[^.]*\)\. Give a numpy array",
         ),
     ],
 )
@@ -287,8 +286,7 @@ def test_bfloat16_tensors_of_torch_are_read(wanted):
     array = one(wanted, "n", 2)(tensor)["x"]
     expected = tensor.view(torch.uint16) if wanted == "bfloat16" else tensor.float()
     np.testing.assert_array_equal(array, expected.numpy())
-    with pytest.raises(BatchError, match=r"Give `.detach\(\)` of it"):
-        one(wanted, "n", 2)(tensor.requires_grad_())
+    np.testing.assert_array_equal(one(wanted, "n", 2)(tensor.requires_grad_())["x"], expected.numpy())
     with pytest.raises(BatchError, match="must be int64, but is float32"):
         one("int64", "n", 2)(tensor.detach())
 
@@ -346,3 +344,58 @@ X, Y = np.zeros(2), np.zeros(2)
 )
 def test_one_batch_is_told_from_several(value, count):
     assert len(list(each_batch(value))) == count
+
+
+class OnDevice:
+    """A tensor of PyTorch that is elsewhere, for a machine that has nowhere else."""
+
+    dtype, device = torch.float32, "cuda:0"
+
+    def __init__(self, tensor):
+        self._tensor = tensor
+
+    def detach(self):
+        return self
+
+    def cpu(self):
+        return self._tensor
+
+    def __array__(self, *_):
+        raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+
+def test_tensors_come_from_their_device_without_their_gradient():
+    tensor = torch.tensor([1.0, 2.0])
+    np.testing.assert_array_equal(one("float32", "n")(OnDevice(tensor))["x"], tensor.numpy())
+    np.testing.assert_array_equal(one("float32", "n")(tensor.clone().requires_grad_())["x"], tensor.numpy())
+
+
+Views = namedtuple("Views", ["left", "right"])
+
+
+@pytest.mark.parametrize(
+    ("names", "batch"),
+    [
+        (["batch.a", "batch.b", "y"], {"batch": {"a": 0, "b": 1}, "y": 2}),
+        (["views_0", "views_1_0", "y"], {"views": [0, (1,)], "y": 2}),
+        (["views.left", "views.right", "y"], {"views": Views(0, 1), "y": 2}),
+        (["b.deep.a", "b.list_0", "y"], {"y": 2, "b": {"list": [1], "deep": {"a": 0}}}),
+        (["a", "b", "y"], ({"b": 1, "a": 0}, 2)),
+        (["a", "b", "y"], [{"b": 1}, 0, 2]),
+        (["b.deep.a", "b.list_0", "y"], ({"b": {"list": [1], "deep": {"a": 0}}}, 2)),
+        (["a", "b", "y"], ({"b": 1}, {"a": 0, "y": 2})),
+    ],
+)
+def test_batches_may_be_nested_as_the_arguments_are(names, batch):
+    read = BatchReader([InputSpec(name, "model", "int64", ()) for name in names], names)
+    assert {name: int(array) for name, array in read(batch).items()} == dict(zip(names, (0, 1, 2), strict=True))
+
+
+def test_what_leads_to_no_input_is_said_under_its_own_name():
+    read = BatchReader([InputSpec("x_0", "model", "float32", ()), InputSpec("y", "loss", "float32", ())], ["x_0", "y"])
+    with pytest.warns(UserWarning, match="holds `extra`, `id`, which nothing"):
+        read({"x": [1.0, 2.0], "y": 1.0, "id": [1, 2, 3], "extra": {"y": 1.0}})
+    with pytest.raises(BatchError, match=r"lacks the input `x_0`.*got x, y"):
+        read({"x": {"0": 1.0}, "y": 1.0})
+    with pytest.raises(BatchError, match="must hold 2 arrays"):
+        read(({"x": [1.0]}, 1.0, 2.0))

@@ -7,13 +7,13 @@ import io
 import json
 import math
 import sys
-import types
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tensorboard.backend.event_processing import event_accumulator
 
 import edgeopt
 from edgeopt_runtime import CallbackError, FitInfo, StateError, StopTraining, StorageError, TrainingSession
@@ -210,27 +210,19 @@ def test_a_log_that_cannot_be_written_says_so(tmp_path: Path) -> None:
         CSVLog(tmp_path / "missing" / "a.csv")
 
 
-class Writer:
-    """What TensorBoard's packages give."""
-
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
-        self.scalars: list[tuple[str, float, int]] = []
-
-    def add_scalar(self, name: str, value: float, step: int) -> None:
-        self.scalars.append((name, value, step))
-
-    def flush(self) -> None:
-        """Nothing to do."""
+def test_tensorboard_shows_what_was_written(session: Any, tmp_path: Path) -> None:
+    """As TensorBoard's own reader has it."""
+    session.fit([(X, Y)] * 2, epochs=3, evaluate_on=[(X, Y)], progress=False, callbacks=[TensorBoard(tmp_path)])
+    read = event_accumulator.EventAccumulator(str(tmp_path))
+    read.Reload()
+    assert set(read.Tags()["scalars"]) >= {"step/loss", "epoch/loss", "epoch/evaluate.loss"}
+    assert [event.step for event in read.Scalars("step/loss")] == [1, 2, 3, 4, 5, 6]
+    losses = [event.value for event in read.Scalars("epoch/evaluate.loss")]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] == pytest.approx(session.evaluate((X, Y))["loss"], rel=1e-6)
 
 
-def test_tensorboard_gets_numbers_where_a_package_writes_them(session: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    module = types.ModuleType("tensorboardX")
-    module.SummaryWriter = Writer  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "tensorboardX", module)
-    callback = TensorBoard(tmp_path)
-    told(session, callback, [2.0])
-    assert callback._writer.scalars == [("step/loss", 1.0, 1), ("epoch/loss", 1.0, 1), ("epoch/evaluate.loss", 2.0, 1)]
+def test_without_a_package_that_writes_for_tensorboard_it_is_named(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr("edgeopt_runtime.callbacks.tensorboard.WRITERS", ("no_such_package",))
     with pytest.raises(CallbackError, match="pip install tensorboardX"):
         TensorBoard(tmp_path)
@@ -277,6 +269,18 @@ def test_the_line_says_how_long_it_will_take(monkeypatch: Any) -> None:
         "epoch 1/2 [============            ] 2/4  1.0/s  0:06 left  loss 0.25",
         "epoch 1/2 [========================] 4/4  1.0/s  0:04 left  loss 0.125",
     ]
+
+
+def test_the_line_never_goes_over_the_edge(monkeypatch: Any) -> None:
+    """What wraps cannot be rewritten: each update would leave a line behind."""
+    monkeypatch.setenv("COLUMNS", "44")
+    lines = shown(monkeypatch, Terminal(), "xterm").rstrip("\n").split("\r")[1:]
+    assert [line.rstrip() for line in lines] == [
+        "epoch 1/2 [======                  ] 1/4  1",
+        "epoch 1/2 [============            ] 2/4  1",
+        "epoch 1/2 [========================] 4/4  1",
+    ]
+    assert max(map(len, lines)) == 43
 
 
 def test_a_terminal_that_cannot_rewrite_gets_a_line_an_epoch(monkeypatch: Any) -> None:

@@ -10,17 +10,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgeopt_runtime import shown
-from edgeopt_runtime.conversion import Lost, bits_of_bfloat16, converted, is_torch_bfloat16, place, widens
+from edgeopt_runtime.conversion import (
+    UNREADABLE,
+    Lost,
+    as_array,
+    bits_of_bfloat16,
+    converted,
+    is_torch_bfloat16,
+    place,
+    widens,
+)
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import BatchError
 from edgeopt_runtime.manifest import InputSpec
+from edgeopt_runtime.nesting import flattened, merged
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["Batch", "BatchReader", "each_batch"]
 
-# Arrays by name, or in the order of the inputs.
+# Arrays by name, or in the order of the inputs, or both: (inputs by name, labels).
 Batch = Mapping[str, Any] | Sequence[Any]
 
 
@@ -48,8 +58,8 @@ class BatchReader:
     whatever the input needs, if it can hold their values. For bfloat16 inputs, tensors of PyTorch, arrays of the
     bfloat16 type of ml_dtypes or ``uint16`` arrays of the same bits are taken.
 
-    A mapping may hold more than the graph takes, which is left alone, and said once. A misspelt name is noticed all the
-    same: the input that it should be is missing then.
+    A mapping may be nested as the model's arguments are, and may hold more than the graph takes, which is left alone,
+    and said once. A misspelt name is noticed all the same: the input that it should be is missing then.
 
     Args:
         specs: The inputs the graph takes, in order.
@@ -86,6 +96,7 @@ class BatchReader:
     def _by_name(self, batch: Batch) -> Mapping[str, Any]:
         if isinstance(batch, Mapping):
             if batch.keys() != self._names:
+                batch = flattened(batch, self._names)
                 self._check_names(batch)
             return batch
         if not isinstance(batch, (list, tuple)):
@@ -94,6 +105,10 @@ class BatchReader:
             raise BatchError(
                 f"A batch must be a mapping by name, or a tuple or list of {self._listing()}; got {_kind(batch)}."
             )
+        by_name = merged(batch, [spec.name for spec in self._specs])
+        if by_name is not None:
+            self._check_names(by_name)
+            return by_name
         if len(batch) != len(self._specs):
             raise BatchError(f"The batch must hold {self._listing()}, but it holds {len(batch)} arrays.")
         return {spec.name: value for spec, value in zip(self._specs, batch, strict=True)}
@@ -140,35 +155,19 @@ def _read(spec: InputSpec, value: Any) -> NDArray[Any]:
     """A value as an array of its own type, bfloat16 as the input takes it."""
     if isinstance(value, np.ndarray) and spec.dtype != "bfloat16":
         return value
-    narrow = is_torch_bfloat16(value)
     try:
-        if narrow:
-            # The same numbers in a type that numpy has.
-            value = value.float()
-        if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
-            array = np.from_dlpack(value)
-        else:
-            array = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError, BufferError, OverflowError) as error:
+        array = as_array(value)
+    except UNREADABLE as error:
         raise BatchError(
-            f"The input `{spec.name}` cannot be read as an array ({_kind(value)}): {error}. {_advice(value)}"
+            f"The input `{spec.name}` cannot be read as an array ({_kind(value)}: {shown.reason(error)}). Give a numpy "
+            "array, or what numpy makes one of."
         ) from error
     if spec.dtype == "bfloat16":
-        if narrow:
+        if is_torch_bfloat16(value):
             return bits_of_bfloat16(array)
         if array.dtype.name == "bfloat16":
             return array.view(np.uint16)
     return array
-
-
-def _advice(value: Any) -> str:
-    """What to do about a value that numpy does not read."""
-    device = str(getattr(value, "device", "cpu"))
-    calls = ".detach()" * bool(getattr(value, "requires_grad", False)) + ".cpu()" * (not device.startswith("cpu"))
-    if not calls:
-        return "Give a numpy array, or a tensor in CPU memory that is detached from its gradient."
-    where = "" if device.startswith("cpu") else f"; this one is on the device {shown.value(device)}"
-    return f"Give `{calls}` of it, a tensor in CPU memory that is detached from its gradient{where}."
 
 
 def _always_fits(spec: InputSpec, array: NDArray[Any]) -> bool:

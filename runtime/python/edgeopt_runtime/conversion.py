@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Lost", "bits_of_bfloat16", "converted", "is_torch_bfloat16", "place", "widens"]
+__all__ = ["UNREADABLE", "Lost", "as_array", "bits_of_bfloat16", "converted", "is_torch_bfloat16", "place", "widens"]
 
 # numpy's kinds of numbers between which values may pass.
 KINDS = {"f": "f", "i": "i", "u": "i"}
@@ -20,6 +20,29 @@ class Lost(NamedTuple):
 
     value: Any
     indices: tuple[int, ...]
+
+
+# What numpy and PyTorch raise about a value that is no array.
+UNREADABLE = (TypeError, ValueError, RuntimeError, BufferError, OverflowError)
+
+
+def as_array(value: Any) -> NDArray[Any]:
+    """A value as numpy reads it; a tensor of PyTorch from whatever device, without its gradient.
+
+    A bfloat16 of PyTorch comes as the same numbers in float32, since numpy has no such type.
+
+    Raises:
+        TypeError, ValueError, RuntimeError, BufferError, OverflowError: It cannot be read.
+    """
+    if hasattr(value, "detach"):
+        value = value.detach()
+        if not str(getattr(value, "device", "cpu")).startswith("cpu"):
+            value = value.cpu()
+    if is_torch_bfloat16(value):
+        value = value.float()
+    if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+        return np.from_dlpack(value)
+    return np.asarray(value)
 
 
 def widens(actual: np.dtype[Any], wanted: np.dtype[Any]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -32,7 +33,7 @@ class Progress:
         self._label = label
         self._total = total
         self._later = later
-        notebook = _is_notebook(sys.stderr)
+        self._notebook = notebook = _is_notebook(sys.stderr)
         self._enabled = enabled and sys.stderr is not None and (notebook or sys.stderr.isatty())
         self._rewrites = notebook or os.environ.get("TERM") != "dumb"
         self._interval = SECONDS_IN_NOTEBOOKS if notebook else SECONDS_BETWEEN_UPDATES
@@ -67,6 +68,9 @@ class Progress:
         return f"{self._label} {count}  {rate:.1f}/s{left}  {numbers}"
 
     def _show(self, text: str) -> None:
+        if not self._notebook:
+            # What goes over the edge of a terminal cannot be rewritten. Its last column stays free: some wrap there.
+            text = text[: max(shutil.get_terminal_size().columns - 1, 20)]
         sys.stderr.write(("\r" if self._rewrites else "") + text.ljust(self._length))
         sys.stderr.flush()
         self._length = len(text)

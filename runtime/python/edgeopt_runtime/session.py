@@ -24,9 +24,9 @@ from edgeopt_runtime.kernels import KernelChoice, Kernels, find_library
 from edgeopt_runtime.manifest import InputSpec, Manifest
 from edgeopt_runtime.onnx_wire import bake
 from edgeopt_runtime.providers import Options, Provider, listed_options, listed_providers
-from edgeopt_runtime.transfer import WeightReport
+from edgeopt_runtime.transfer import WeightReport, by_own_name
 from edgeopt_runtime.weight_sources import Which, fitting, weights_of, write_weights
-from edgeopt_runtime.weights import by_own_name, with_aliases
+from edgeopt_runtime.weights import with_aliases
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -446,7 +446,7 @@ class TrainingSession:
         so, and ``reset(optimizer=True)`` lets them begin at the new weights.
 
         Args:
-            parameters: Arrays by name; tensors of PyTorch in CPU memory are taken too, so that
+            parameters: Arrays by name; tensors of PyTorch are taken too, so that
                 ``session.load_parameters(model.state_dict())`` does what it says. A tensor with several names may be
                 given under any of them, and names may have the additions of wrappers (``module.``, ``_orig_mod.``).
 

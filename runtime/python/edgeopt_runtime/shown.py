@@ -6,7 +6,7 @@ import reprlib
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["some", "value", "where"]
+__all__ = ["reason", "some", "value", "where"]
 
 LONGEST = 80
 MOST_NAMES = 5
@@ -29,6 +29,11 @@ def some(names: Iterable[str]) -> str:
     ordered = sorted(names)
     listed = ", ".join(f"`{_plain(name)}`" for name in ordered[:MOST_NAMES])
     return listed if len(ordered) <= MOST_NAMES else f"{listed} and {len(ordered) - MOST_NAMES} more"
+
+
+def reason(error: BaseException) -> str:
+    """What an exception says, for the middle of a sentence: one line without its full stop."""
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
 
 
 def where(path: object) -> str:

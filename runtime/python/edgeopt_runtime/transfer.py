@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from edgeopt_runtime import shown
-from edgeopt_runtime.conversion import Lost, bits_of_bfloat16, converted, is_torch_bfloat16
+from edgeopt_runtime.conversion import UNREADABLE, Lost, as_array, bits_of_bfloat16, converted, is_torch_bfloat16
 from edgeopt_runtime.dtypes import DTYPES
 from edgeopt_runtime.errors import BundleError, StateError, WeightsError
 from edgeopt_runtime.folders import open_regular
+from edgeopt_runtime.manifest import Manifest
 from edgeopt_runtime.tensors import read_entries
 from edgeopt_runtime.weights import unwrapped
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Tensor", "WeightReport", "is_safetensors", "matched", "read_safetensors", "tensors_of"]
+__all__ = ["Tensor", "WeightReport", "by_own_name", "is_safetensors", "matched", "read_safetensors", "tensors_of"]
 
 # Names in a message; the report has all.
 LISTED = 20
@@ -85,7 +86,8 @@ def matched(
 ) -> tuple[dict[str, NDArray[Any]], WeightReport]:
     """The arrays for some tensors, in their own types, and a report.
 
-    Names match as they are, or without what wrappers put into them (``module.``, ``_orig_mod.``). Types of the same
+    Names match as they are, or without what wrappers put into them (``module.``, ``_orig_mod.``, and PEFT's
+    ``base_model.model.`` and ``base_layer.``). Types of the same
     kind are converted where every value survives.
 
     Args:
@@ -146,19 +148,41 @@ def tensors_of(values: Mapping[str, Any]) -> dict[str, Tensor]:
     tensors = {}
     for name, value in values.items():
         try:
-            value = value.detach() if hasattr(value, "detach") else value
-            if is_torch_bfloat16(value):
-                bits = bits_of_bfloat16(np.asarray(value.float()))
-                tensors[str(name)] = Tensor("bfloat16", bits.shape, bits)
-                continue
-            array = np.asarray(value)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise StateError(
-                f"The value of `{name}` cannot be read as an array ({error}): give `.cpu()` of it."
-            ) from error
+            array = as_array(value)
+        except UNREADABLE as error:
+            raise StateError(f"The value of `{name}` cannot be read as an array: {shown.reason(error)}.") from error
+        if is_torch_bfloat16(value):
+            tensors[str(name)] = Tensor("bfloat16", array.shape, bits_of_bfloat16(array))
+            continue
         dtype = array.dtype.name
         tensors[str(name)] = Tensor(dtype, array.shape, array.view(np.uint16) if dtype == "bfloat16" else array)
     return tensors
+
+
+def by_own_name(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """Arrays under the names that their tensors have in the bundle.
+
+    Args:
+        manifest: Knows the tensors and their other names.
+        given: Arrays, or tensors of PyTorch, by any of the names, or by those of a wrapped module.
+
+    Raises:
+        StateError: There are no names; a value cannot be read; or one tensor is given two values.
+    """
+    plain = {unwrapped(spec.name): spec.name for spec in manifest.tensors}
+    plain.update({unwrapped(alias): name for alias, name in manifest.aliases.items()})
+    known = {**plain, **manifest.aliases, **{spec.name: spec.name for spec in manifest.tensors}}
+    dtypes = {spec.name: spec.dtype for spec in manifest.tensors}
+    arrays: dict[str, Any] = {}
+    for name, tensor in tensors_of(given).items():
+        own = known.get(name) or known.get(unwrapped(name), name)
+        # What numpy has no type for comes as bits, and goes on as numbers where those are wanted.
+        numbers = _as(dtypes.get(own, ""), tensor) if tensor.dtype == "bfloat16" else None
+        array: Any = tensor.array if numbers is None else numbers
+        if own in arrays and not np.array_equal(arrays[own], array):
+            raise StateError(f"`{name}` and `{own}` are one tensor of this model, but are given different values.")
+        arrays[own] = array
+    return arrays
 
 
 def is_safetensors(path: Path) -> bool:
